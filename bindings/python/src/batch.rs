@@ -2,10 +2,12 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use siltstone::{Durability, WriteBatch};
+use siltstone::{DbBatch, Durability, WriteBatch};
 
 use crate::bytes::{Bytes, expiry};
+use crate::changes::Change;
 use crate::errors::raise;
+use crate::reads;
 
 /// Writes that are applied together: at the end of a `with` block, or by `write`.
 #[pyclass(module = "siltstone")]
@@ -18,6 +20,16 @@ pub(crate) struct Batch {
 impl Batch {
     pub(crate) fn new(table: siltstone::Table, durability: Durability) -> Self {
         Batch { table, durability, writes: WriteBatch::new() }
+    }
+
+    /// Adds the operations to a batch over several tables.
+    pub(crate) fn append_to(&self, whole: &mut DbBatch) {
+        whole.table(&self.table).append(&self.writes);
+    }
+
+    /// Removes all operations.
+    pub(crate) fn forget(&mut self) {
+        self.writes.clear();
     }
 }
 
@@ -57,9 +69,34 @@ impl Batch {
         self.writes.delete(key.as_slice());
     }
 
+    /// Adds the removal of a range of keys.
+    #[pyo3(signature = (start = None, end = None, *, prefix = None))]
+    fn delete_range(
+        &mut self,
+        start: Option<Bytes<'_>>,
+        end: Option<Bytes<'_>>,
+        prefix: Option<Bytes<'_>>,
+    ) -> PyResult<()> {
+        let range = reads::range(prefix, start, end)?;
+        range.check().map_err(raise)?;
+        self.writes.delete_range((range.start, range.end));
+        Ok(())
+    }
+
+    /// Adds the merge of an operand into a key.
+    fn merge(&mut self, key: Bytes<'_>, operand: Bytes<'_>) {
+        self.writes.merge(key.as_slice(), operand.as_slice());
+    }
+
+    /// Adds the operations of a change.
+    fn append(&mut self, change: &Bound<'_, Change>) -> PyResult<()> {
+        self.writes.append(change.get().writes()?);
+        Ok(())
+    }
+
     /// Removes all operations.
     fn clear(&mut self) {
-        self.writes.clear();
+        self.forget();
     }
 
     /// Applies the operations, and removes them from the batch.

@@ -48,8 +48,9 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Bytes<'py> {
 /// The expiry of a value from `ttl` (seconds from now) or `expires_at` (seconds since 1970).
 pub(crate) fn expiry(ttl: Option<f64>, expires_at: Option<f64>) -> PyResult<Option<Timestamp>> {
     let milliseconds = |seconds: f64| {
-        let duration = Duration::try_from_secs_f64(seconds);
-        duration.map(|duration| duration.as_millis() as u64).map_err(|e| invalid(&e.to_string()))
+        let duration = Duration::try_from_secs_f64(seconds).map_err(|e| invalid(&e.to_string()))?;
+        // Beyond the times of the store: never.
+        Ok(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
     };
     match (ttl, expires_at) {
         (None, None) => Ok(None),

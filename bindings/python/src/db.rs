@@ -8,14 +8,16 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use serde::Serialize;
-use siltstone::{DbOptions, Env, maintenance};
+use siltstone::{DbBatch, DbOptions, Env, maintenance};
 
+use crate::batch::Batch;
+use crate::detached::Detached;
 use crate::errors::{invalid, raise};
-use crate::table::Table;
+use crate::table::{Table, durability};
 
 /// An open store: a mapping from names to tables, and a context manager that closes it.
 #[pyclass(module = "siltstone", frozen)]
-pub(crate) struct Db(siltstone::Db);
+pub(crate) struct Db(Detached<siltstone::Db>);
 
 /// Opens the store in a directory, and creates it if the directory is missing or empty.
 #[pyfunction]
@@ -60,7 +62,7 @@ pub(crate) fn open(
         true => siltstone::Db::open_or_create(path, options),
         false => siltstone::Db::open(path, options),
     });
-    opened.map(Db).map_err(raise)
+    opened.map(|db| Db(Detached::new(db))).map_err(raise)
 }
 
 #[pymethods]
@@ -113,6 +115,23 @@ impl Db {
     /// The engine and the options of each table.
     fn tables<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         loads(py, &py.detach(|| self.0.catalogue()).map_err(raise)?.tables)
+    }
+
+    /// Applies batches of several tables, all of them or none, and removes their operations.
+    #[pyo3(signature = (batches, *, sync = false))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        mut batches: Vec<PyRefMut<'_, Batch>>,
+        sync: bool,
+    ) -> PyResult<()> {
+        let mut whole = DbBatch::new();
+        for batch in &batches {
+            batch.append_to(&mut whole);
+        }
+        py.detach(|| self.0.write(&whole, durability(sync))).map_err(raise)?;
+        batches.iter_mut().for_each(|batch| batch.forget());
+        Ok(())
     }
 
     /// Makes every write that has returned, to any table, durable against a power cut.

@@ -34,6 +34,7 @@ exceptions! {
     ExpiredError Expired { .. } => "The snapshot or transaction was idle for too long."
     ClosedError Closed => "The store is closed."
     InvalidError Invalid(_) => "An invalid argument."
+    ChangesUnavailableError ChangesUnavailable { .. } => "The log does not reach back so far."
 }
 
 /// The exception of an error of the store.

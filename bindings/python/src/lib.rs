@@ -19,14 +19,20 @@
 //! | [`transaction`] | transactions and their retries |
 //! | [`reads`] | the reads that tables, snapshots and transactions have in common |
 //! | [`iterate`] | iterators over entries, keys and values |
+//! | [`changes`] | change feeds |
+//! | [`sorted_file`] | bulk loading |
+//! | [`detached`] | handles that are dropped without the interpreter |
 
 mod batch;
 mod bytes;
+mod changes;
 mod db;
+mod detached;
 mod errors;
 mod iterate;
 mod reads;
 mod snapshot;
+mod sorted_file;
 mod table;
 mod transaction;
 
@@ -36,17 +42,21 @@ mod _siltstone {
     #[pymodule_export]
     use crate::batch::Batch;
     #[pymodule_export]
+    use crate::changes::{Change, Changes};
+    #[pymodule_export]
     use crate::db::{Db, open, repair, verify};
     #[pymodule_export]
     use crate::errors::{
-        BelowWatermarkError, ClosedError, ConflictError, CorruptionError, Error, ExpiredError,
-        InvalidError, IoError, LockedError, OptionsError, ReadOnlyError, RefusedError,
-        TooLargeError, UnsupportedError,
+        BelowWatermarkError, ChangesUnavailableError, ClosedError, ConflictError, CorruptionError,
+        Error, ExpiredError, InvalidError, IoError, LockedError, OptionsError, ReadOnlyError,
+        RefusedError, TooLargeError, UnsupportedError,
     };
     #[pymodule_export]
     use crate::iterate::Entries;
     #[pymodule_export]
     use crate::snapshot::Snapshot;
+    #[pymodule_export]
+    use crate::sorted_file::SortedFile;
     #[pymodule_export]
     use crate::table::Table;
     #[pymodule_export]

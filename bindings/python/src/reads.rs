@@ -123,8 +123,10 @@ macro_rules! mapping_reads {
             fn get_many<'py>(
                 &self,
                 py: Python<'py>,
-                keys: Vec<Bytes<'py>>,
+                keys: &Bound<'py, PyAny>,
             ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+                let keys: Vec<Bytes<'py>> =
+                    keys.try_iter()?.map(|key| key?.extract()).collect::<PyResult<_>>()?;
                 let keys: Vec<&[u8]> = keys.iter().map(Bytes::as_slice).collect();
                 let values = py.detach(|| self.read(|reads| reads.values(&keys))).map_err(raise)?;
                 let object = |value: Vec<u8>| PyBytes::new(py, &value);

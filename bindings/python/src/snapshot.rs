@@ -38,6 +38,12 @@ mapping_reads!(Snapshot, false);
 
 #[pymethods]
 impl Snapshot {
+    /// The sequence number up to which it shows writes: a change feed resumes after it.
+    #[getter]
+    fn sequence(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| self.read(|snapshot| Ok(snapshot.sequence()))).map_err(raise)
+    }
+
     /// Ends the snapshot, so that the versions that it shows need not be kept.
     fn close(&self, py: Python<'_>) {
         py.detach(|| drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take()));

@@ -1,14 +1,22 @@
 //! Tables: mappings from bytes to bytes.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use siltstone::{Durability, Entry, Error, KeyRange, WriteBatch};
+use siltstone::{
+    ChangeOptions, Durability, Entry, Error, IngestMode, IngestOptions, KeyRange, WriteBatch,
+    merge_operator,
+};
 
 use crate::batch::Batch;
 use crate::bytes::{Bytes, expiry};
+use crate::changes::Changes;
 use crate::db::loads;
-use crate::errors::raise;
+use crate::detached::Detached;
+use crate::errors::{invalid, raise};
 use crate::iterate::{Entries, Part, pair};
 use crate::reads::{self, Reads, mapping_reads};
 use crate::snapshot::Snapshot;
@@ -16,7 +24,7 @@ use crate::transaction::{self, Transaction};
 
 /// A table of a store: a mapping from bytes to bytes. Threads may share it.
 #[pyclass(module = "siltstone", frozen)]
-pub(crate) struct Table(siltstone::Table);
+pub(crate) struct Table(Detached<siltstone::Table>);
 
 /// Synced or buffered.
 pub(crate) fn durability(is_synced: bool) -> Durability {
@@ -25,7 +33,7 @@ pub(crate) fn durability(is_synced: bool) -> Durability {
 
 impl Table {
     pub(crate) fn new(table: siltstone::Table) -> Self {
-        Table(table)
+        Table(Detached::new(table))
     }
 
     fn read<R>(
@@ -210,6 +218,90 @@ impl Table {
         sync: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         transaction::transact(py, &self.0, work, tries, sync)
+    }
+
+    /// Removes a range of keys, at a cost independent of their number.
+    #[pyo3(signature = (start = None, end = None, *, prefix = None, sync = false))]
+    fn delete_range(
+        &self,
+        py: Python<'_>,
+        start: Option<Bytes<'_>>,
+        end: Option<Bytes<'_>>,
+        prefix: Option<Bytes<'_>>,
+        sync: bool,
+    ) -> PyResult<()> {
+        let range = reads::range(prefix, start, end)?;
+        range.check().map_err(raise)?;
+        let mut batch = WriteBatch::new();
+        batch.delete_range((range.start, range.end));
+        self.write(py, &batch, sync)
+    }
+
+    /// Sets a built-in merge operator by its name.
+    fn set_merge_operator(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let operator = merge_operator::built_in(name)
+            .ok_or_else(|| invalid(&format!("there is no merge operator '{name}'")))?;
+        py.detach(|| self.0.set_merge_operator(Some(operator))).map_err(raise)
+    }
+
+    /// Merges an operand into a key, without reading its value.
+    #[pyo3(signature = (key, operand, *, sync = false))]
+    fn merge(
+        &self,
+        py: Python<'_>,
+        key: Bytes<'_>,
+        operand: Bytes<'_>,
+        sync: bool,
+    ) -> PyResult<()> {
+        self.write(py, WriteBatch::new().merge(key.as_slice(), operand.as_slice()), sync)
+    }
+
+    /// Follows the changes after a sequence number.
+    #[pyo3(signature = (since = 0, *, include_unsynced = false))]
+    fn changes(&self, py: Python<'_>, since: u64, include_unsynced: bool) -> PyResult<Changes> {
+        let options = ChangeOptions { since, include_unsynced };
+        py.detach(|| Changes::new(&self.0, options)).map_err(raise)
+    }
+
+    /// Makes sorted files a part of the table, all at once and durably.
+    #[pyo3(signature = (paths, *, mode = "copy"))]
+    fn ingest<'py>(
+        &self,
+        py: Python<'py>,
+        paths: Vec<PathBuf>,
+        mode: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mode = match mode {
+            "copy" => IngestMode::Copy,
+            "link" => IngestMode::Link,
+            "move" => IngestMode::Move,
+            other => return Err(invalid(&format!("mode is copy, link or move, not '{other}'"))),
+        };
+        let options = IngestOptions { mode, ..IngestOptions::default() };
+        loads(py, &py.detach(|| self.0.ingest(&paths, options)).map_err(raise)?)
+    }
+
+    /// Compacts a range of keys down to their deepest level.
+    #[pyo3(signature = (start = None, end = None, *, prefix = None))]
+    fn compact_range(
+        &self,
+        py: Python<'_>,
+        start: Option<Bytes<'_>>,
+        end: Option<Bytes<'_>>,
+        prefix: Option<Bytes<'_>>,
+    ) -> PyResult<()> {
+        let range = reads::range(prefix, start, end)?;
+        py.detach(|| self.0.compact_range((range.start, range.end))).map_err(raise)
+    }
+
+    /// Changes options, durably. Returns the names of those that take effect at the next open.
+    fn set_options(
+        &self,
+        py: Python<'_>,
+        options: BTreeMap<String, String>,
+    ) -> PyResult<Vec<String>> {
+        let options: Vec<_> = options.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        py.detach(|| self.0.set_options(&options)).map_err(raise)
     }
 
     /// Removes every key, durably.

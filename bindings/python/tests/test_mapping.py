@@ -89,6 +89,10 @@ def test_values_expire(table):
         table.put(b"k", b"v", ttl=1, expires_at=1)
     with pytest.raises(siltstone.InvalidError):
         table.put(b"k", b"v", ttl=float("nan"))
+    # Beyond the times of the store, which are 64-bit milliseconds: not in their past.
+    table.put(b"ever", b"3", ttl=2.0**64 / 1000 + 100)
+    table.put(b"late", b"4", expires_at=2.0**64 / 1000 + 100)
+    assert (table[b"ever"], table[b"late"]) == (b"3", b"4")
 
 
 def test_updates_of_one_key_are_atomic(table):
@@ -99,6 +103,10 @@ def test_updates_of_one_key_are_atomic(table):
     assert table.compare_and_swap(b"k", b"3", None)
     assert table.compare_and_swap(b"k", None, b"5")
     assert table.get_many([b"none", b"k"]) == [None, b"5"]
+    assert table.get_many(key for key in (b"k", bytearray(b"k"))) == [b"5", b"5"]
+    assert table.get_many({b"k"}) == table.get_many({b"k": 1}.keys()) == [b"5"]
+    with pytest.raises(TypeError, match="not int"):
+        table.get_many(b"k")
 
 
 def test_batch_is_applied_at_the_end_or_not_at_all(table):

@@ -95,6 +95,29 @@ def test_damage_is_an_exception_and_is_repaired(tmp_path):
         assert 4000 < len(db["t"]) < 5000
 
 
+def test_other_threads_run_while_a_store_that_nobody_closed_ends(tmp_path):
+    stores = [siltstone.open(tmp_path / str(number)) for number in range(10)]
+    seen, exhausted = [], []
+
+    def drop_until_seen():
+        while stores:
+            if seen:
+                return
+            stores.pop()
+        exhausted.append(True)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e6)
+    try:
+        thread = threading.Thread(target=drop_until_seen)
+        thread.start()
+        seen.append(True)
+        thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not exhausted
+
+
 def test_other_threads_run_during_a_call(table):
     table.update((b"%d" % number, b"v") for number in range(1000))
     seen, exhausted = [], []

@@ -15,6 +15,9 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from ._siltstone import (
     Batch,
     BelowWatermarkError,
+    Change,
+    Changes,
+    ChangesUnavailableError,
     ClosedError,
     ConflictError,
     CorruptionError,
@@ -29,6 +32,7 @@ from ._siltstone import (
     ReadOnlyError,
     RefusedError,
     Snapshot,
+    SortedFile,
     Table,
     TooLargeError,
     Transaction,
@@ -41,6 +45,9 @@ from ._siltstone import (
 __all__ = [
     "Batch",
     "BelowWatermarkError",
+    "Change",
+    "Changes",
+    "ChangesUnavailableError",
     "ClosedError",
     "ConflictError",
     "CorruptionError",
@@ -55,6 +62,7 @@ __all__ = [
     "ReadOnlyError",
     "RefusedError",
     "Snapshot",
+    "SortedFile",
     "Table",
     "TooLargeError",
     "Transaction",
@@ -67,3 +75,4 @@ __all__ = [
 MutableMapping.register(Table)
 Mapping.register(Snapshot)
 Iterator.register(Entries)
+Iterator.register(Changes)

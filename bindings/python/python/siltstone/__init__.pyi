@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Generic, Literal, TypeVar, Union, final, overload
 
@@ -70,6 +70,8 @@ class Db:
         """Rename a table of which no object exists."""
     def tables(self) -> dict[str, dict[str, Any]]:
         """The engine and the options of each table."""
+    def write(self, batches: list[Batch], *, sync: bool = False) -> None:
+        """Apply batches of several tables, all of them or none. lsm, trie and silt only."""
     def sync(self) -> None:
         """Make every write that has returned, to any table, durable against a power cut."""
     def checkpoint(self, path: _Path) -> None:
@@ -170,6 +172,38 @@ class Table(_Reads):
     ) -> None:
         """Set all entries, atomically."""
     def batch(self, *, sync: bool = False) -> Batch: ...
+    def delete_range(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+        sync: bool = False,
+    ) -> None:
+        """Remove the keys from start to before end, or with a prefix, at a constant cost. lsm only."""
+    def set_merge_operator(self, name: str) -> None:
+        """Set the operator of merge: "siltstone.counter" or "siltstone.append:SEPARATOR" in hex. lsm only."""
+    def merge(self, key: _Bytes, operand: _Bytes, *, sync: bool = False) -> None:
+        """Merge an operand into a key without reading its value. lsm only."""
+    def changes(self, since: int = 0, *, include_unsynced: bool = False) -> Changes:
+        """Follow the changes after a sequence number; the option log_retention keeps them. lsm only.
+
+        Raises ChangesUnavailableError if the log does not reach back so far.
+        """
+    def ingest(
+        self, paths: Sequence[_Path], *, mode: Literal["copy", "link", "move"] = "copy"
+    ) -> dict[str, Any]:
+        """Make files of SortedFile a part of the table, all at once and durably. lsm only."""
+    def compact_range(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+    ) -> None:
+        """Compact a range of keys down to their deepest level. lsm only."""
+    def set_options(self, options: Mapping[str, str]) -> list[str]:
+        """Change options, durably. Returns the names of those that take effect at the next open."""
     def snapshot(self) -> Snapshot:
         """The table at this moment. lsm and skimpy only."""
     def transaction(self, *, sync: bool = False) -> Transaction:
@@ -199,6 +233,9 @@ class Table(_Reads):
 class Snapshot(_Reads):
     """A read-only mapping: the table as of its creation. A context manager that closes itself."""
 
+    @property
+    def sequence(self) -> int:
+        """Up to which it shows writes: a change feed resumes after it."""
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> Literal[False]: ...
@@ -246,6 +283,16 @@ class Batch:
         expires_at: float | None = None,
     ) -> None: ...
     def delete(self, key: _Bytes) -> None: ...
+    def delete_range(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+    ) -> None: ...
+    def merge(self, key: _Bytes, operand: _Bytes) -> None: ...
+    def append(self, change: Change) -> None:
+        """Add the operations of a change, e.g. to apply them to another table."""
     def clear(self) -> None: ...
     def write(self) -> None: ...
     def __enter__(self) -> Self: ...
@@ -257,6 +304,60 @@ class Entries(Generic[_T]):
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> _T: ...
+
+@final
+class Changes:
+    """The committed changes of a table. An iterator over those that are there now."""
+
+    @property
+    def position(self) -> int:
+        """The sequence number of the last change that was returned, or the one to resume after."""
+    def next(self, timeout: float = 0.0) -> Change | None:
+        """The next change, waiting up to timeout seconds for one; None if none came."""
+    def close(self) -> None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Change: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> Literal[False]: ...
+
+@final
+class Change:
+    """One committed change of a table."""
+
+    @property
+    def kind(self) -> str:
+        """write; cleared: every key was removed; ingested: read the table."""
+    @property
+    def sequence(self) -> int:
+        """Of its last operation: a consumer that has applied the change resumes after it."""
+    @property
+    def part(self) -> int | None:
+        """The number of the batch over several tables of which this is a part."""
+    @property
+    def operations(self) -> list[tuple[str, bytes, bytes | None, float | None]]:
+        """Kind, key, value and expiry of each: put, delete, delete_range (start, end), merge."""
+
+@final
+class SortedFile:
+    """A file of entries in the order of keys, for Table.ingest.
+
+    As a context manager it finishes the file, or removes it after an exception.
+    """
+
+    def __new__(cls, path: _Path, options: Mapping[str, str] | None = None) -> Self: ...
+    def put(
+        self,
+        key: _Bytes,
+        value: _Bytes,
+        *,
+        ttl: float | None = None,
+        expires_at: float | None = None,
+    ) -> None: ...
+    def delete(self, key: _Bytes) -> None: ...
+    def finish(self) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, exception_type: object, *_rest: object) -> Literal[False]: ...
 
 class Error(Exception):
     """An error of the store."""
@@ -289,3 +390,4 @@ class ConflictError(Error):
 class ExpiredError(Error): ...
 class ClosedError(Error): ...
 class InvalidError(Error): ...
+class ChangesUnavailableError(Error): ...
