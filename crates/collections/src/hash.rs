@@ -66,9 +66,10 @@ impl<'w, 'r> Hash<'w, 'r> {
     /// # Errors
     /// Those of reads.
     pub fn insert(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
-        let old = self.entry(field)?;
+        let key = self.0.hashed(Space::Fields, field);
+        let old = self.0.entry(&key)?;
         self.uncount_expiry(old.as_ref().and_then(|entry| entry.expires_at))?;
-        self.put(field, value, old.is_none(), None);
+        self.put((&key, field), value, old.is_none(), None);
         Ok(old.is_none())
     }
 
@@ -77,16 +78,23 @@ impl<'w, 'r> Hash<'w, 'r> {
     /// # Errors
     /// Those of reads.
     pub fn insert_keeping_expiry(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
-        let old = self.entry(field)?;
+        let key = self.0.hashed(Space::Fields, field);
+        let old = self.0.entry(&key)?;
         let is_new = old.is_none();
-        self.put(field, value, is_new, old.and_then(|entry| entry.expires_at));
+        self.put((&key, field), value, is_new, old.and_then(|entry| entry.expires_at));
         Ok(is_new)
     }
 
-    fn put(&mut self, field: &[u8], value: &[u8], is_new: bool, expires_at: Option<Timestamp>) {
+    fn put(
+        &mut self,
+        (key, field): (&[u8], &[u8]),
+        value: &[u8],
+        is_new: bool,
+        expires_at: Option<Timestamp>,
+    ) {
         self.0.metadata.count += u64::from(is_new);
         self.0.raise_encoding(self.0.limits().hash, field.len().max(value.len()));
-        self.0.put_until(&self.0.hashed(Space::Fields, field), value, expires_at);
+        self.0.put_until(key, value, expires_at);
         self.0.save();
     }
 
@@ -95,10 +103,11 @@ impl<'w, 'r> Hash<'w, 'r> {
     /// # Errors
     /// Those of reads.
     pub fn remove(&mut self, field: &[u8]) -> Result<bool> {
-        let Some(old) = self.entry(field)? else { return Ok(false) };
+        let key = self.0.hashed(Space::Fields, field);
+        let Some(old) = self.0.entry(&key)? else { return Ok(false) };
         self.uncount_expiry(old.expires_at)?;
         self.0.metadata.count -= 1;
-        self.0.delete(&self.0.hashed(Space::Fields, field));
+        self.0.delete(&key);
         self.0.save();
         Ok(true)
     }
