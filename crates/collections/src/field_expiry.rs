@@ -15,13 +15,13 @@
 //! whose last field has expired is missing, also for commands that do not open it, and its rows are
 //! dead rows.
 //!
-//! Cost: opening a hash of which no field expires costs nothing more. Each time of expiry is counted
-//! once, by a step. Rows of times that were counted are removed up to
+//! Cost: opening a hash of which no field expires costs nothing more. Each time of expiry is
+//! counted once, by a step. Rows of times that were counted are removed up to
 //! [`MAX_REMOVED_TIMES`] at a time, so no batch is large.
 //!
 //! Invariant: the numbers in the rows of times after "counted to" add up to
-//! [`FieldExpiry::fields`], and to the fields with such an expiry. A field whose expiry is not after
-//! "counted to" is not there, also if the clock goes back.
+//! [`FieldExpiry::fields`], and to the fields with such an expiry. A field whose expiry is not
+//! after "counted to" is not there, also if the clock goes back.
 
 use std::ops::Bound;
 
@@ -62,8 +62,8 @@ impl Hash<'_, '_> {
         Ok(self.entry(field)?.map(|entry| entry.expires_at))
     }
 
-    /// Sets or removes the expiry of a field, if `allows` the old one to be replaced. A new one that
-    /// has passed removes the field.
+    /// Sets or removes the expiry of a field, if `allows` the old one to be replaced. A new one
+    /// that has passed removes the field.
     ///
     /// # Errors
     /// Those of reads.

@@ -16,6 +16,9 @@ use crate::write_set::WriteSet;
 #[derive(Debug)]
 pub struct Hash<'w, 'r>(pub(crate) Collection<'w, 'r>);
 
+/// Receives a field, its value and its expiry; returns whether to continue.
+pub type VisitField<'v> = dyn FnMut(&[u8], &[u8], Option<Timestamp>) -> bool + 'v;
+
 /// The name of the field or member that follows the hash in a key.
 pub(crate) fn name_in(key: &[u8]) -> &[u8] {
     key.get(ELEMENT_PREFIX_BYTES + HASH_BYTES..).unwrap_or_default()
@@ -125,10 +128,7 @@ impl<'w, 'r> Hash<'w, 'r> {
     ///
     /// # Errors
     /// Those of reads.
-    pub fn for_each_with_expiry(
-        &self,
-        visit: &mut dyn FnMut(&[u8], &[u8], Option<Timestamp>) -> bool,
-    ) -> Result<()> {
+    pub fn for_each_with_expiry(&self, visit: &mut VisitField<'_>) -> Result<()> {
         let range = self.0.space(Space::Fields);
         self.0.scan(&range, Order::Ascending, &mut |row| {
             visit(name_in(row.key), row.value, row.expires_at())

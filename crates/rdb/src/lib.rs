@@ -19,9 +19,9 @@
 //! | [`mod@file`] | whole dump files |
 //! | [`store`] | values from and to the collections of a table |
 //!
-//! All encodings up to version 12 (Redis 7.4) are read, except values of modules. Values are written
-//! as Redis 7.0 writes them, and hashes whose fields expire as Redis 7.4 does, without compression.
-//! The layout is drawn byte by byte where it is read.
+//! All encodings up to version 12 (Redis 7.4) are read, except values of modules. Values are
+//! written as Redis 7.0 writes them, and hashes whose fields expire as Redis 7.4 does, without
+//! compression. The layout is drawn byte by byte where it is read.
 //!
 //! Invariant: no input causes a panic, and memory stays within the limit that a reader gives.
 //!

@@ -277,8 +277,8 @@ impl Database {
         Ok(expired)
     }
 
-    /// Notifies the observers of written keys with their next expiry, and of removed keys, after the
-    /// write. The caller holds their locks.
+    /// Notifies the observers of written keys with their next expiry, and of removed keys, after
+    /// the write. The caller holds their locks.
     #[inline]
     pub(crate) fn record_change<'k>(
         &self,
