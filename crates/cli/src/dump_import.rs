@@ -150,6 +150,10 @@ fn check(entry: &Entry, limits: TableLimits) -> Result<(), String> {
             member(field)?;
             value(bytes.len())
         }),
+        Value::ExpiringHash(fields) => fields.iter().try_for_each(|(field, bytes, _)| {
+            member(field)?;
+            value(bytes.len())
+        }),
         Value::Stream(stream) => {
             stream.entries.iter().try_for_each(|entry| {
                 value(entry.fields.iter().map(|field| field.len() + 4).sum::<usize>())

@@ -12,13 +12,13 @@
 
 use std::ops::Bound;
 
-use siltstone_engine::{KeyRange, Result as StoreResult, Timestamp};
+use siltstone_engine::{Entry, KeyRange, Result as StoreResult, Timestamp};
 
 use crate::encoding_limits::{CompactLimit, EncodingLimits};
 use crate::error::{Error, Result};
 use crate::layout::{ELEMENT_PREFIX_BYTES, Space, element_key, hash_of, owner_key, stored_key};
 use crate::metadata::{Encoding, Kind, Metadata, StreamState};
-use crate::rows::{Order, Visit};
+use crate::rows::{Order, Row, Visit};
 use crate::write_set::WriteSet;
 
 /// Draws a number below its argument, which is not 0.
@@ -45,11 +45,17 @@ pub struct Collection<'w, 'r> {
     is_stored: bool,
     /// The version was drawn here, so all rows are pending writes.
     is_new: bool,
+    /// Elements whose expiry is not after it are hidden; 0: none has an expiry.
+    pub(crate) hidden_to: Timestamp,
 }
 
 impl<'w, 'r> Collection<'w, 'r> {
     pub(crate) fn open(writes: &'w mut WriteSet<'r>, key: &[u8], kind: Kind) -> Result<Self> {
-        let stored = writes.stored(key)?;
+        let mut stored = writes.stored(key)?;
+        let metadata = stored.as_ref().and_then(|stored| stored.metadata);
+        if metadata.is_some_and(|metadata| metadata.field_expiry.is_some()) && writes.stop_clock() {
+            stored = writes.stored(key)?;
+        }
         let is_stored = stored.is_some();
         writes.count_lookup(is_stored);
         let (metadata, expires_at) = match stored {
@@ -63,11 +69,25 @@ impl<'w, 'r> Collection<'w, 'r> {
                     if kind == Kind::Set { Encoding::Integers } else { Encoding::Compact };
                 let stream = StreamState { next_group: 1, ..StreamState::default() };
                 let stream = if kind == Kind::Stream { stream } else { StreamState::default() };
-                (Metadata { kind, version, count: 0, head: 1 << 63, encoding, stream }, None)
+                let (count, head, field_expiry) = (0, 1 << 63, None);
+                (Metadata { kind, version, count, head, encoding, stream, field_expiry }, None)
             }
         };
         let (key, is_new) = (key.to_vec(), !is_stored);
-        Ok(Collection { writes, key, metadata, expires_at, is_stored, is_new })
+        Ok(Collection { writes, key, metadata, expires_at, is_stored, is_new, hidden_to: 0 })
+    }
+
+    pub(crate) fn writes(&mut self) -> &mut WriteSet<'r> {
+        self.writes
+    }
+
+    /// The time by the table's clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.writes.now()
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
     }
 
     pub(crate) fn element(&self, space: Space, head: &[u8], tail: &[u8]) -> Vec<u8> {
@@ -93,17 +113,31 @@ impl<'w, 'r> Collection<'w, 'r> {
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> StoreResult<Option<Vec<u8>>> {
+        Ok(self.entry(key)?.map(|entry| entry.value))
+    }
+
+    /// The value of a row, and its expiry.
+    pub(crate) fn entry(&self, key: &[u8]) -> StoreResult<Option<Entry>> {
         if self.has_no_rows() {
             return Ok(None);
         }
-        if self.is_new {
-            return Ok(self.writes.pending_row(key).map(|entry| entry.value.clone()));
-        }
-        Ok(self.writes.row(key)?.map(|entry| entry.value))
+        let entry = match self.is_new {
+            true => self.writes.pending_row(key).cloned(),
+            false => self.writes.row(key)?,
+        };
+        Ok(entry.filter(|entry| !self.hides(entry.expires_at)))
+    }
+
+    fn hides(&self, expires_at: Option<Timestamp>) -> bool {
+        expires_at.is_some_and(|at| at <= self.hidden_to)
     }
 
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) {
         self.writes.put(key, value, None);
+    }
+
+    pub(crate) fn put_until(&mut self, key: &[u8], value: &[u8], expires_at: Option<Timestamp>) {
+        self.writes.put(key, value, expires_at);
     }
 
     pub(crate) fn delete(&mut self, key: &[u8]) {
@@ -116,7 +150,15 @@ impl<'w, 'r> Collection<'w, 'r> {
         order: Order,
         visit: &mut Visit<'_>,
     ) -> StoreResult<()> {
-        if self.has_no_rows() { Ok(()) } else { self.writes.scan(range, order, visit) }
+        if self.has_no_rows() {
+            return Ok(());
+        }
+        match self.hidden_to {
+            0 => self.writes.scan(range, order, visit),
+            _ => self
+                .writes
+                .scan(range, order, &mut |row| self.hides(row.expires_at()) || visit(row)),
+        }
     }
 
     /// All rows of a space.
@@ -149,10 +191,11 @@ impl<'w, 'r> Collection<'w, 'r> {
             self.expires_at = None;
             // Elements may be left: a later one must not meet them.
             self.metadata.version = self.writes.next_version();
+            self.metadata.field_expiry = None;
             self.is_new = true;
             return;
         }
-        self.writes.put(&stored_key(&self.key), &self.metadata.encode(), self.expires_at);
+        self.writes.put_metadata(&self.key, self.metadata, self.expires_at);
         if !self.is_stored {
             self.writes.put(&owner, &self.key, None);
             self.is_stored = true;
@@ -171,7 +214,7 @@ impl<'w, 'r> Collection<'w, 'r> {
         let start = Bound::Included(self.element(space, &from.to_be_bytes(), &[]));
         let range = KeyRange { start, end: self.space(space).end };
         let hash = |key: &[u8]| key[ELEMENT_PREFIX_BYTES..].first_chunk().copied();
-        self.scan(&range, Order::Ascending, &mut |key, value| {
+        self.scan(&range, Order::Ascending, &mut |Row { key, value, .. }| {
             // Elements with the same hash look the same to a cursor, so they stay together.
             if rows.len() >= count && rows.last().is_some_and(|(last, _)| hash(last) != hash(key)) {
                 next = hash(key).map(u32::from_be_bytes);
@@ -190,9 +233,9 @@ impl<'w, 'r> Collection<'w, 'r> {
         let mut drawn = None;
         if count <= MAX_EXACT_DRAW {
             let mut rank = if count == 0 { 0 } else { below(count) };
-            self.scan(&self.space(space), Order::Ascending, &mut |key, value| {
+            self.scan(&self.space(space), Order::Ascending, &mut |row| {
                 if rank == 0 {
-                    drawn = Some((key.to_vec(), value.to_vec()));
+                    drawn = Some((row.key.to_vec(), row.value.to_vec()));
                     return false;
                 }
                 rank -= 1;
@@ -206,8 +249,8 @@ impl<'w, 'r> Collection<'w, 'r> {
         let tail = KeyRange { start: Bound::Included(start), end: all.end.clone() };
         // The elements before `start` follow those after it, as in a ring.
         for range in [&tail, &all] {
-            self.scan(range, Order::Ascending, &mut |key, value| {
-                near.push((key.to_vec(), value.to_vec()));
+            self.scan(range, Order::Ascending, &mut |row| {
+                near.push((row.key.to_vec(), row.value.to_vec()));
                 near.len() < NEIGHBOURS
             })?;
             if near.len() == NEIGHBOURS {

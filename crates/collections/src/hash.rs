@@ -1,6 +1,7 @@
-//! Hashes: fields with values. Rows lie in the order of the fields' hashes.
+//! Hashes: fields with values. Rows lie in the order of the fields' hashes. Fields may expire
+//! ([`crate::field_expiry`]).
 
-use siltstone_engine::Result;
+use siltstone_engine::{Result, Timestamp};
 
 use crate::collection::{Below, Collection, Page, Pair};
 use crate::error::Result as OpenResult;
@@ -15,6 +16,9 @@ use crate::write_set::WriteSet;
 #[derive(Debug)]
 pub struct Hash<'w, 'r>(pub(crate) Collection<'w, 'r>);
 
+/// Receives a field, its value and its expiry; returns whether to continue.
+pub type VisitField<'v> = dyn FnMut(&[u8], &[u8], Option<Timestamp>) -> bool + 'v;
+
 /// The name of the field or member that follows the hash in a key.
 pub(crate) fn name_in(key: &[u8]) -> &[u8] {
     key.get(ELEMENT_PREFIX_BYTES + HASH_BYTES..).unwrap_or_default()
@@ -26,12 +30,15 @@ pub(crate) fn pairs(rows: Vec<Pair>) -> Vec<Pair> {
 }
 
 impl<'w, 'r> Hash<'w, 'r> {
-    /// Opens the hash at a key; an empty one if the key is missing.
+    /// Opens the hash at a key; an empty one if the key is missing. Fields that have expired are
+    /// taken out of its count.
     ///
     /// # Errors
     /// [`Error::WrongType`](crate::Error::WrongType), and those of reads.
     pub fn open(writes: &'w mut WriteSet<'r>, key: &[u8]) -> OpenResult<Self> {
-        Ok(Hash(Collection::open(writes, key, Kind::Hash)?))
+        let mut hash = Hash(Collection::open(writes, key, Kind::Hash)?);
+        hash.count_out_expired()?;
+        Ok(hash)
     }
 
     /// The metadata.
@@ -57,18 +64,41 @@ impl<'w, 'r> Hash<'w, 'r> {
         self.0.get(&self.0.hashed(Space::Fields, field))
     }
 
-    /// Sets a field, and returns whether it is new.
+    /// Sets a field, which does not expire then, and returns whether it is new.
     ///
     /// # Errors
     /// Those of reads.
     pub fn insert(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
         let key = self.0.hashed(Space::Fields, field);
-        let is_new = self.0.get(&key)?.is_none();
+        let old = self.0.entry(&key)?;
+        self.uncount_expiry(old.as_ref().and_then(|entry| entry.expires_at))?;
+        self.put((&key, field), value, old.is_none(), None);
+        Ok(old.is_none())
+    }
+
+    /// As [`insert`](Self::insert), but an expiry of the field stays.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn insert_keeping_expiry(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
+        let key = self.0.hashed(Space::Fields, field);
+        let old = self.0.entry(&key)?;
+        let is_new = old.is_none();
+        self.put((&key, field), value, is_new, old.and_then(|entry| entry.expires_at));
+        Ok(is_new)
+    }
+
+    fn put(
+        &mut self,
+        (key, field): (&[u8], &[u8]),
+        value: &[u8],
+        is_new: bool,
+        expires_at: Option<Timestamp>,
+    ) {
         self.0.metadata.count += u64::from(is_new);
         self.0.raise_encoding(self.0.limits().hash, field.len().max(value.len()));
-        self.0.put(&key, value);
+        self.0.put_until(key, value, expires_at);
         self.0.save();
-        Ok(is_new)
     }
 
     /// Removes a field, and returns whether it existed.
@@ -77,13 +107,12 @@ impl<'w, 'r> Hash<'w, 'r> {
     /// Those of reads.
     pub fn remove(&mut self, field: &[u8]) -> Result<bool> {
         let key = self.0.hashed(Space::Fields, field);
-        let is_there = self.0.get(&key)?.is_some();
-        if is_there {
-            self.0.metadata.count -= 1;
-            self.0.delete(&key);
-            self.0.save();
-        }
-        Ok(is_there)
+        let Some(old) = self.0.entry(&key)? else { return Ok(false) };
+        self.uncount_expiry(old.expires_at)?;
+        self.0.metadata.count -= 1;
+        self.0.delete(&key);
+        self.0.save();
+        Ok(true)
     }
 
     /// Visits fields and values until `visit` returns false. Cost: a step per field.
@@ -92,7 +121,18 @@ impl<'w, 'r> Hash<'w, 'r> {
     /// Those of reads.
     pub fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
         let range = self.0.space(Space::Fields);
-        self.0.scan(&range, Order::Ascending, &mut |key, value| visit(name_in(key), value))
+        self.0.scan(&range, Order::Ascending, &mut |row| visit(name_in(row.key), row.value))
+    }
+
+    /// As [`for_each`](Self::for_each), with the expiry of each field.
+    ///
+    /// # Errors
+    /// Those of reads.
+    pub fn for_each_with_expiry(&self, visit: &mut VisitField<'_>) -> Result<()> {
+        let range = self.0.space(Space::Fields);
+        self.0.scan(&range, Order::Ascending, &mut |row| {
+            visit(name_in(row.key), row.value, row.expires_at())
+        })
     }
 
     /// Fields and values from a position on: at least `count`, if there are as many, and the

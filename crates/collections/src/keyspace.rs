@@ -9,7 +9,9 @@
 //!
 //! The marker of a table from before there were streams is replaced in the batch of the next write
 //! of reserved rows. A program of that time rejects the table from then on: it would take the
-//! metadata of a stream for a string, and its compactions would drop the entries.
+//! metadata of a stream for a string, and its compactions would drop the entries. For the same
+//! reason the first hash with a field that expires replaces the marker of a table from before there
+//! were any; other writes leave it.
 //!
 //! # Versions
 //! A version is larger than that of every row in the table, and not below the milliseconds since
@@ -22,7 +24,7 @@
 //! ([`DeadRows`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use siltstone::transaction::Overlay;
 use siltstone_engine::{
@@ -31,8 +33,8 @@ use siltstone_engine::{
 
 use crate::dead_rows::DeadRows;
 use crate::layout::{
-    self, MARKER_KEY, MARKER_VALUE, OLD_MARKER_VALUE, PREFIX, owner_key, stored_key, version_of,
-    versioned_rows,
+    self, MARKER_KEY, MARKER_VALUE, OLD_MARKER_VALUE, PREFIX, STREAMS_MARKER_VALUE, owner_key,
+    stored_key, version_of, versioned_rows,
 };
 use crate::metadata::Metadata;
 use crate::rows::{EngineRows, Order, Rows};
@@ -40,15 +42,28 @@ use crate::rows::{EngineRows, Order, Rows};
 /// Versions per millisecond since 1970.
 const VERSIONS_PER_MS: u64 = 1 << 20;
 
+/// The format of a table without a marker.
+const UNMARKED: u8 = 0;
+/// The format with streams, which is enough for all but hashes with fields that expire.
+const STREAMS: u8 = 2;
+/// The format that is written.
+const CURRENT: u8 = 3;
+
+/// The format of a marker's value; `None`: of no format that is known.
+fn format_of(marker: &[u8]) -> Option<u8> {
+    let formats = [(OLD_MARKER_VALUE, 1), (STREAMS_MARKER_VALUE, STREAMS), (MARKER_VALUE, CURRENT)];
+    formats.iter().find(|(value, _)| *value == marker).map(|(_, format)| *format)
+}
+
 /// Collections of one ordered table.
 #[derive(Debug)]
 pub struct Keyspace {
     /// The last version drawn.
     last_version: AtomicU64,
-    /// Whether the table has a format marker.
-    is_marked: AtomicBool,
-    /// Whether it is that of the current format.
-    is_current: AtomicBool,
+    /// The format of the table's marker; 0 without one.
+    format: AtomicU8,
+    /// A batch with a marker may be under way.
+    is_marking: AtomicBool,
 }
 
 impl Keyspace {
@@ -63,17 +78,15 @@ impl Keyspace {
             return Err(engine.unsupported("collections, as its keys have no order"));
         }
         let rows = EngineRows::newest(engine);
-        let (is_marked, is_current) = match marker(&rows)? {
-            Some(value) if value == MARKER_VALUE => (true, true),
-            Some(value) if value == OLD_MARKER_VALUE => (true, false),
-            Some(value) if value.starts_with(b"siltstone collections ") => {
+        let marker = marker(&rows)?;
+        let format = match (marker.as_deref().and_then(format_of), marker) {
+            (Some(format), _) => format,
+            (None, Some(value)) if value.starts_with(b"siltstone collections ") => {
                 return Err(newer_format());
             }
             // Without the marker this is a user's key like the others.
-            _ => {
-                let is_marked = upgrade(engine, &rows)?;
-                (is_marked, is_marked)
-            }
+            _ if upgrade(engine, &rows)? => CURRENT,
+            _ => UNMARKED,
         };
         match engine.set_compaction_filter(Some(Arc::new(DeadRows))) {
             // An engine without compactions keeps dead rows.
@@ -82,8 +95,8 @@ impl Keyspace {
         }
         Ok(Keyspace {
             last_version: AtomicU64::new(newest_version(&rows, now)?),
-            is_marked: AtomicBool::new(is_marked),
-            is_current: AtomicBool::new(is_current),
+            format: AtomicU8::new(format),
+            is_marking: AtomicBool::new(false),
         })
     }
 
@@ -96,8 +109,8 @@ impl Keyspace {
     pub fn attach(engine: &dyn Engine, now: Timestamp) -> Result<Self> {
         let keyspace = Keyspace {
             last_version: AtomicU64::new(0),
-            is_marked: AtomicBool::new(false),
-            is_current: AtomicBool::new(false),
+            format: AtomicU8::new(UNMARKED),
+            is_marking: AtomicBool::new(false),
         };
         keyspace.reload(engine, now)?;
         Ok(keyspace)
@@ -109,13 +122,11 @@ impl Keyspace {
     /// As from [`attach`](Self::attach).
     pub fn reload(&self, engine: &dyn Engine, now: Timestamp) -> Result<()> {
         let rows = EngineRows::newest(engine);
-        let is_current = match marker(&rows)? {
-            Some(value) if value == MARKER_VALUE => true,
-            Some(_) => return Err(newer_format()),
-            None => false,
+        let format = match marker(&rows)? {
+            Some(value) => format_of(&value).ok_or_else(newer_format)?,
+            None => UNMARKED,
         };
-        self.is_marked.store(is_current, Ordering::Release);
-        self.is_current.store(is_current, Ordering::Release);
+        self.format.store(format, Ordering::Release);
         self.last_version.fetch_max(newest_version(&rows, now)?, Ordering::Relaxed);
         Ok(())
     }
@@ -127,43 +138,46 @@ impl Keyspace {
 
     /// Whether the table may have reserved rows.
     pub fn has_reserved_rows(&self) -> bool {
-        self.is_marked.load(Ordering::Acquire)
+        self.format() > UNMARKED
     }
 
-    /// Whether the table has the marker of the current format.
-    fn is_current(&self) -> bool {
-        self.is_current.load(Ordering::Acquire)
+    fn format(&self) -> u8 {
+        self.format.load(Ordering::Acquire)
     }
 
-    /// Adds the format marker to writes that need it. The caller reports the writes by
+    /// Adds the format marker to writes that need it: `has_field_expiry` if they have the metadata
+    /// of a hash of which fields expire. The caller reports the writes by
     /// [`record_write`](Self::record_write).
-    pub fn add_marker(&self, writes: &mut Overlay) {
+    pub(crate) fn add_marker(&self, writes: &mut Overlay, has_field_expiry: bool) {
         let is_reserved =
             |writes: &Overlay| writes.range(&KeyRange::prefix(&PREFIX)).next().is_some();
-        if !self.is_current() && is_reserved(writes) {
+        let needed = if has_field_expiry { CURRENT } else { STREAMS };
+        if self.format() < needed && is_reserved(writes) {
+            self.is_marking.store(true, Ordering::Release);
             writes.push(Op::Put { key: &MARKER_KEY, value: MARKER_VALUE, expires_at: None });
         }
     }
 
     /// As [`add_marker`](Self::add_marker), to a batch of stored keys.
     pub fn mark_batch(&self, batch: &mut WriteBatch) {
-        if !self.is_current() && batch.iter().any(|op| op.key().starts_with(&PREFIX)) {
+        if self.format() < STREAMS && batch.iter().any(|op| op.key().starts_with(&PREFIX)) {
+            self.is_marking.store(true, Ordering::Release);
             batch.put(&MARKER_KEY, MARKER_VALUE);
         }
     }
 
     /// Records that a batch was written, which may contain the marker.
     pub fn record_write(&self, batch: &WriteBatch) {
-        if !self.is_current() && batch.iter().any(|op| op.key() == MARKER_KEY) {
-            self.is_marked.store(true, Ordering::Release);
-            self.is_current.store(true, Ordering::Release);
+        if self.is_marking.load(Ordering::Acquire) && batch.iter().any(|op| op.key() == MARKER_KEY)
+        {
+            self.format.store(CURRENT, Ordering::Release);
+            self.is_marking.store(false, Ordering::Release);
         }
     }
 
     /// Records that all rows were removed. No other write may be in progress.
     pub fn record_clear(&self) {
-        self.is_marked.store(false, Ordering::Release);
-        self.is_current.store(false, Ordering::Release);
+        self.format.store(UNMARKED, Ordering::Release);
     }
 
     /// Whether a row is a plain key or part of an existing collection. A row that is not live never
@@ -202,8 +216,8 @@ fn newer_format() -> Error {
 fn newest_version(rows: &EngineRows<'_>, now: Timestamp) -> Result<u64> {
     let mut newest = now.saturating_mul(VERSIONS_PER_MS);
     for range in versioned_rows() {
-        rows.scan(&range, Order::Descending, &mut |key, _| {
-            newest = newest.max(version_of(key).unwrap_or(0));
+        rows.scan(&range, Order::Descending, &mut |row| {
+            newest = newest.max(version_of(row.key).unwrap_or(0));
             false
         })?;
     }
@@ -213,8 +227,8 @@ fn newest_version(rows: &EngineRows<'_>, now: Timestamp) -> Result<u64> {
 /// The value of the format marker. By a scan, as the table counts lookups for its user.
 fn marker(rows: &EngineRows<'_>) -> Result<Option<Vec<u8>>> {
     let mut found = None;
-    rows.scan(&KeyRange::prefix(&MARKER_KEY), Order::Ascending, &mut |key, value| {
-        found = (key == MARKER_KEY).then(|| value.to_vec());
+    rows.scan(&KeyRange::prefix(&MARKER_KEY), Order::Ascending, &mut |row| {
+        found = (row.key == MARKER_KEY).then(|| row.value.to_vec());
         false
     })?;
     Ok(found)
@@ -224,8 +238,8 @@ fn marker(rows: &EngineRows<'_>) -> Result<Option<Vec<u8>>> {
 /// any: the marker is written with them.
 fn upgrade(engine: &dyn Engine, rows: &EngineRows<'_>) -> Result<bool> {
     let mut old = Vec::new();
-    rows.scan(&KeyRange::prefix(&PREFIX), Order::Ascending, &mut |key, _| {
-        old.push(key.to_vec());
+    rows.scan(&KeyRange::prefix(&PREFIX), Order::Ascending, &mut |row| {
+        old.push(row.key.to_vec());
         true
     })?;
     if old.is_empty() {

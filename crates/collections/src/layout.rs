@@ -12,6 +12,7 @@
 //!
 //!   space  collection   SUFFIX                      value
 //!   'f'    hash         hash:u32  field             the field's value
+//!   't'    hash         time:u64                    number:u64 of fields that expire then
 //!   'i'    list         index:u64                   the element
 //!   'm'    set          hash:u32  member            empty
 //!   'm'    sorted set   hash:u32  member            the score, f64 bits
@@ -25,11 +26,12 @@
 //!                       ms:u64  seq:u64
 //! ```
 //!
-//! Integers in keys are big-endian, so that rows sort by them; in values of streams they are
-//! little-endian. `hash` is the upper half of XXH3-64:
-//! elements lie in random order, so a random element and the position of a scan cost one seek.
-//! `score` is the order-preserving code of `score_code`. `group` and `consumer` in the key of
-//! another row are the numbers of their own rows. `read` and `active` are `u64::MAX` if unknown.
+//! Integers in keys are big-endian, so that rows sort by them; in values of streams and of field
+//! expiries they are little-endian. A field's row expires with the field. `hash` is the upper half
+//! of XXH3-64: elements lie in random order, so a random element and the position of a scan cost
+//! one seek. `score` is the order-preserving code of `score_code`. `group` and `consumer` in the
+//! key of another row are the numbers of their own rows. `read` and `active` are `u64::MAX` if
+//! unknown.
 //!
 //! Invariant: the mapping of user keys preserves their order, and no user key maps to a reserved
 //! row. Elements of one collection are adjacent; rows of different versions of a collection never
@@ -50,7 +52,9 @@ const MARKER: u8 = 3;
 /// Key of the format marker.
 pub const MARKER_KEY: [u8; 3] = [PREFIX[0], PREFIX[1], MARKER];
 /// Value of the format marker.
-pub const MARKER_VALUE: &[u8] = b"siltstone collections 2\n";
+pub const MARKER_VALUE: &[u8] = b"siltstone collections 3\n";
+/// Value of the format marker before fields of hashes could expire.
+pub(crate) const STREAMS_MARKER_VALUE: &[u8] = b"siltstone collections 2\n";
 /// Value of the format marker before there were streams.
 pub const OLD_MARKER_VALUE: &[u8] = b"siltstone collections 1\n";
 
@@ -66,6 +70,7 @@ pub(crate) const SCORE_BYTES: usize = 8;
 #[repr(u8)]
 pub(crate) enum Space {
     Fields = b'f',
+    FieldExpiries = b't',
     Indices = b'i',
     Members = b'm',
     Scores = b's',
@@ -116,6 +121,12 @@ pub(crate) fn element_key(version: u64, space: Space, head: &[u8], tail: &[u8]) 
     key.extend_from_slice(head);
     key.extend_from_slice(tail);
     key
+}
+
+/// The time in the key of a row of field expiries.
+pub(crate) fn time_in(key: &[u8]) -> u64 {
+    let time = key.get(ELEMENT_PREFIX_BYTES..).unwrap_or_default();
+    time.first_chunk().map_or(0, |time| u64::from_be_bytes(*time))
 }
 
 /// All elements of a version.

@@ -21,6 +21,7 @@
 //! | [`write_set`] | operations collected into one batch; removal, expiry, renaming, copying |
 //! | [`collection`] | common base of all types |
 //! | [`hash`], [`list`], [`set`], [`sorted_set`] | the types |
+//! | [`field_expiry`] | expiry of a hash's fields |
 //! | [`stream`], [`stream_groups`], [`stream_id`] | streams, their consumer groups, ids of entries |
 //! | [`user_keys`] | a cursor over user keys alone |
 //! | [`collections`] | the API for programs: locks, one batch per operation |
@@ -38,6 +39,7 @@ pub mod collections;
 pub mod dead_rows;
 pub mod encoding_limits;
 mod error;
+pub mod field_expiry;
 pub mod hash;
 pub mod keyspace;
 pub mod layout;
@@ -57,16 +59,17 @@ pub use collections::Collections;
 pub use dead_rows::DeadRows;
 pub use encoding_limits::{CompactLimit, EncodingLimits};
 pub use error::{Error, Result};
+pub use field_expiry::ExpiryChange;
 pub use hash::Hash;
 pub use keyspace::Keyspace;
 pub use layout::{stored_key, user_key};
 pub use list::{End, List};
-pub use metadata::{Encoding, Kind, Metadata, StreamState};
-pub use rows::{EngineRows, Order, OverlayRows, Rows};
+pub use metadata::{Encoding, FieldExpiry, Kind, Metadata, StreamState};
+pub use rows::{EngineRows, Order, OverlayRows, Row, Rows};
 pub use set::Set;
 pub use sorted_set::{MemberRange, ScoreRange, SortedSet};
 pub use stream::{Stream, TrimTo, fields};
 pub use stream_groups::{Consumer, Group, PendingEntry};
 pub use stream_id::StreamId;
 pub use user_keys::UserKeys;
-pub use write_set::{Lookups, StoredValue, WriteSet};
+pub use write_set::{ExpiredFields, Lookups, StoredValue, WriteSet};

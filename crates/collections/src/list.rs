@@ -158,8 +158,8 @@ impl<'w, 'r> List<'w, 'r> {
             end: Bound::Excluded(self.key(end as i64)),
         };
         let mut position = if order == Order::Ascending { start } else { end - 1 };
-        self.0.scan(&range, order, &mut |_, value| {
-            let goes_on = visit(position, value);
+        self.0.scan(&range, order, &mut |row| {
+            let goes_on = visit(position, row.value);
             position = match order {
                 Order::Ascending => position + 1,
                 Order::Descending => position.wrapping_sub(1),

@@ -9,6 +9,11 @@
 //!   26          42           58         66             74         82      86
 //!   last id     deleted id   added      next group     mark       "slc"   01
 //!   u64 u64     u64 u64      u64        u64            u64                format version
+//!
+//!   hash of which a field has or had an expiry: between encoding and mark
+//!   26        34         42       50           58               66         74      78
+//!   fields    earliest   latest   counted to   key's expiry     mark       "slc"   01
+//!   u64       u64        u64      u64          u64, ff…: none   u64                format version
 //! ```
 //!
 //! The mark is a seeded XXH3-64 of the bytes before it. Plain strings are stored without a frame
@@ -18,8 +23,10 @@
 //! is what OBJECT ENCODING needs ([`Encoding`]). Older readers see a short value.
 //!
 //! Invariant: the count is that of the elements; a collection without elements has no metadata,
-//! unless it is a stream.
+//! unless it is a stream. Of a hash the count may include fields that have expired, see
+//! [`crate::field_expiry`].
 
+use siltstone_engine::Timestamp;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::stream_id::StreamId;
@@ -27,6 +34,9 @@ use crate::stream_id::StreamId;
 /// Bytes before the mark, without those of a stream.
 const COMMON_BYTES: usize = 26;
 const STREAM_BYTES: usize = 48;
+const FIELD_EXPIRY_BYTES: usize = 40;
+/// In place of the key's expiry: there is none.
+const NO_EXPIRY: Timestamp = Timestamp::MAX;
 /// Bytes of mark and magic.
 const FRAME_BYTES: usize = 12;
 const MAGIC: [u8; 4] = *b"slc\x01";
@@ -99,6 +109,29 @@ pub struct StreamState {
     pub next_group: u64,
 }
 
+/// The additional metadata of a hash of which a field has or had an expiry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FieldExpiry {
+    /// Number of fields with an expiry, of those that are counted.
+    pub fields: u64,
+    /// No row of expiries is before it; the maximum if there are none.
+    pub earliest: Timestamp,
+    /// The last expiry, if a field has one.
+    pub latest: Timestamp,
+    /// Fields whose expiry is not after it are not counted any more.
+    pub counted_to: Timestamp,
+    /// The expiry of the key. That of its row may be earlier ([`Metadata::row_expiry`]).
+    pub key_expires_at: Option<Timestamp>,
+}
+
+impl Default for FieldExpiry {
+    /// No field expires.
+    fn default() -> Self {
+        let earliest = Timestamp::MAX;
+        FieldExpiry { fields: 0, earliest, latest: 0, counted_to: 0, key_expires_at: None }
+    }
+}
+
 /// Metadata of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metadata {
@@ -114,9 +147,21 @@ pub struct Metadata {
     pub encoding: Encoding,
     /// Of a stream; the default for others.
     pub stream: StreamState,
+    /// Of a hash of which a field has or had an expiry.
+    pub field_expiry: Option<FieldExpiry>,
 }
 
 impl Metadata {
+    /// When the row at the user's key expires: with the key, or with its last field.
+    pub fn row_expiry(&self, key_expires_at: Option<Timestamp>) -> Option<Timestamp> {
+        match self.field_expiry {
+            Some(FieldExpiry { fields, latest, .. }) if fields == self.count => {
+                Some(key_expires_at.map_or(latest, |at| at.min(latest)))
+            }
+            _ => key_expires_at,
+        }
+    }
+
     /// Encodes the value.
     pub fn encode(&self) -> Vec<u8> {
         let mut value = Vec::with_capacity(COMMON_BYTES + STREAM_BYTES + FRAME_BYTES);
@@ -131,6 +176,13 @@ impl Metadata {
                 value.extend_from_slice(&field.to_le_bytes());
             }
         }
+        if let Some(expiry) = &self.field_expiry {
+            let FieldExpiry { fields, earliest, latest, counted_to, key_expires_at } = *expiry;
+            let key_expires_at = key_expires_at.unwrap_or(NO_EXPIRY);
+            for field in [fields, earliest, latest, counted_to, key_expires_at] {
+                value.extend_from_slice(&field.to_le_bytes());
+            }
+        }
         value.extend_from_slice(&xxh3_64_with_seed(&value, SEED).to_le_bytes());
         value.extend_from_slice(&MAGIC);
         value
@@ -141,13 +193,17 @@ impl Metadata {
     pub fn decode(value: &[u8]) -> Option<Self> {
         let marked = value.len().checked_sub(FRAME_BYTES)?;
         let has_stream = marked == COMMON_BYTES + STREAM_BYTES;
-        if marked != COMMON_BYTES && !has_stream || !value.ends_with(&MAGIC) {
+        let has_field_expiry = marked == COMMON_BYTES + FIELD_EXPIRY_BYTES;
+        if marked != COMMON_BYTES && !has_stream && !has_field_expiry || !value.ends_with(&MAGIC) {
             return None;
         }
         let mark = xxh3_64_with_seed(&value[..marked], SEED);
         let u64_at = |at: usize| value[at..].first_chunk().map(|b| u64::from_le_bytes(*b));
         let kind = Kind::from_code(value[0])?;
-        if u64_at(marked)? != mark || has_stream != (kind == Kind::Stream) {
+        if u64_at(marked)? != mark
+            || has_stream != (kind == Kind::Stream)
+            || has_field_expiry && kind != Kind::Hash
+        {
             return None;
         }
         let encoding = match value[25] {
@@ -165,6 +221,16 @@ impl Metadata {
                 next_group: u64_at(66)?,
             },
         };
+        let field_expiry = match has_field_expiry {
+            false => None,
+            true => Some(FieldExpiry {
+                fields: u64_at(26)?,
+                earliest: u64_at(34)?,
+                latest: u64_at(42)?,
+                counted_to: u64_at(50)?,
+                key_expires_at: u64_at(58).filter(|at| *at != NO_EXPIRY),
+            }),
+        };
         Some(Metadata {
             kind,
             version: u64_at(1)?,
@@ -172,6 +238,7 @@ impl Metadata {
             head: u64_at(17)?,
             encoding,
             stream,
+            field_expiry,
         })
     }
 }
@@ -192,6 +259,18 @@ mod tests {
             added: 0,
             next_group: 0,
         },
+        field_expiry: None,
+    };
+    const HASH: Metadata = Metadata {
+        kind: Kind::Hash,
+        field_expiry: Some(FieldExpiry {
+            fields: 5,
+            earliest: 6,
+            latest: 7,
+            counted_to: 8,
+            key_expires_at: Some(9),
+        }),
+        ..LIST
     };
     const STREAM: Metadata = Metadata {
         kind: Kind::Stream,
@@ -206,7 +285,9 @@ mod tests {
 
     #[test]
     fn metadata_round_trips_and_changed_bytes_are_a_string() {
-        for metadata in [LIST, STREAM] {
+        let without = FieldExpiry { key_expires_at: None, ..FieldExpiry::default() };
+        let endless = Metadata { field_expiry: Some(without), ..HASH };
+        for metadata in [LIST, STREAM, HASH, endless] {
             let value = metadata.encode();
             assert_eq!(Metadata::decode(&value), Some(metadata));
             for at in 0..value.len() {
@@ -238,7 +319,28 @@ mod tests {
         assert_eq!(fields, [5, 6, 7, 8, 9, 10]);
         assert_eq!(u64::from_le_bytes(value[74..82].try_into().unwrap()), STREAM_MARK);
         assert_eq!(value[82..], *b"slc\x01");
+        let value = HASH.encode();
+        assert_eq!(value[..26], [b"\x01", &LIST.encode()[1..26]].concat());
+        let fields: Vec<u64> = value[26..66]
+            .chunks(8)
+            .map(|field| u64::from_le_bytes(field.try_into().unwrap()))
+            .collect();
+        assert_eq!(fields, [5, 6, 7, 8, 9]);
+        assert_eq!(u64::from_le_bytes(value[66..74].try_into().unwrap()), HASH_MARK);
+        assert_eq!(value[74..], *b"slc\x01");
     }
+
+    #[test]
+    fn row_expires_with_the_key_or_with_the_last_of_all_fields() {
+        assert_eq!(HASH.row_expiry(Some(9)), Some(9), "a hash with a field that does not expire");
+        let all = Metadata { count: 5, ..HASH };
+        assert_eq!(all.row_expiry(None), Some(7));
+        assert_eq!(all.row_expiry(Some(9)), Some(7));
+        assert_eq!(all.row_expiry(Some(3)), Some(3));
+        assert_eq!(LIST.row_expiry(None), None);
+    }
+
+    const HASH_MARK: u64 = 11_797_780_367_258_574_562;
 
     const STREAM_MARK: u64 = 16_621_278_336_530_993_546;
 }

@@ -12,7 +12,7 @@
 use std::fmt;
 
 use siltstone::transaction::Overlay;
-use siltstone_engine::{Engine, Entry, KeyRange, ReadPoint, Result, Timestamp};
+use siltstone_engine::{Cursor, Engine, Entry, KeyRange, ReadPoint, Result, Timestamp};
 
 /// Direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +23,49 @@ pub enum Order {
     Descending,
 }
 
-/// Receives the key and value of each row; returns whether to continue.
-pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> bool + 'v;
+/// A row that a scan visits.
+#[derive(Clone, Copy)]
+pub struct Row<'a> {
+    /// The stored key.
+    pub key: &'a [u8],
+    /// The stored value.
+    pub value: &'a [u8],
+    expiry: Expiry<'a>,
+}
+
+/// Where the expiry of a row is: few visitors need it.
+#[derive(Clone, Copy)]
+enum Expiry<'a> {
+    Known(Option<Timestamp>),
+    AtCursor(&'a dyn Cursor),
+}
+
+impl<'a> Row<'a> {
+    fn at_cursor(cursor: &'a dyn Cursor) -> Self {
+        Row { key: cursor.key(), value: cursor.value(), expiry: Expiry::AtCursor(cursor) }
+    }
+
+    fn of_entry(key: &'a [u8], entry: &'a Entry) -> Self {
+        Row { key, value: &entry.value, expiry: Expiry::Known(entry.expires_at) }
+    }
+
+    /// When the row expires.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        match self.expiry {
+            Expiry::Known(expires_at) => expires_at,
+            Expiry::AtCursor(cursor) => cursor.expires_at(),
+        }
+    }
+}
+
+impl fmt::Debug for Row<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Row").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// Receives each row; returns whether to continue.
+pub type Visit<'v> = dyn FnMut(Row<'_>) -> bool + 'v;
 
 /// Rows by stored key ([`crate::stored_key`]), in order.
 pub trait Rows {
@@ -76,7 +117,7 @@ impl Rows for EngineRows<'_> {
             Order::Ascending => cursor.first()?,
             Order::Descending => cursor.last()?,
         };
-        while is_valid && visit(cursor.key(), cursor.value()) {
+        while is_valid && visit(Row::at_cursor(cursor.as_ref())) {
             is_valid = match order {
                 Order::Ascending => cursor.next()?,
                 Order::Descending => cursor.prev()?,
@@ -124,12 +165,12 @@ impl Rows for OverlayRows<'_> {
         let mut is_stopped = false;
         let visit_written = |key: &[u8], entry: Option<&Entry>, visit: &mut Visit<'_>| {
             let visible = entry.filter(|entry| !entry.is_expired(self.now));
-            visible.is_none_or(|entry| visit(key, &entry.value))
+            visible.is_none_or(|entry| visit(Row::of_entry(key, entry)))
         };
         if !self.writes.is_cleared() {
-            self.below.scan(range, order, &mut |key, value| {
+            self.below.scan(range, order, &mut |row| {
                 while let Some((written, entry)) = pending
-                    && is_before(written, key)
+                    && is_before(written, row.key)
                 {
                     pending = advance();
                     if !visit_written(written, entry, visit) {
@@ -138,11 +179,11 @@ impl Rows for OverlayRows<'_> {
                     }
                 }
                 let goes_on = match pending {
-                    Some((written, entry)) if written == key => {
+                    Some((written, entry)) if written == row.key => {
                         pending = advance();
                         visit_written(written, entry, visit)
                     }
-                    _ => visit(key, value),
+                    _ => visit(row),
                 };
                 is_stopped = !goes_on;
                 goes_on

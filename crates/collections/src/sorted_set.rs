@@ -153,8 +153,8 @@ impl<'w, 'r> SortedSet<'w, 'r> {
         if range.check().is_err() {
             return Ok(());
         }
-        self.0.scan(range, order, &mut |key, _| {
-            let rest = key.get(ELEMENT_PREFIX_BYTES..).unwrap_or_default();
+        self.0.scan(range, order, &mut |row| {
+            let rest = row.key.get(ELEMENT_PREFIX_BYTES..).unwrap_or_default();
             let code = rest.first_chunk().map_or(0, |code| u64::from_be_bytes(*code));
             visit(rest.get(SCORE_BYTES..).unwrap_or_default(), score_of(code))
         })

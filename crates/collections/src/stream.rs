@@ -192,9 +192,9 @@ impl<'w, 'r> Stream<'w, 'r> {
             return Ok(());
         }
         let range = KeyRange { start: bound(ids.start()), end: bound(ids.end()) };
-        self.0.scan(&range, order, &mut |key, value| {
-            let id = key.get(at..).and_then(StreamId::from_bytes);
-            visit(id.unwrap_or_default(), value)
+        self.0.scan(&range, order, &mut |row| {
+            let id = row.key.get(at..).and_then(StreamId::from_bytes);
+            visit(id.unwrap_or_default(), row.value)
         })
     }
 

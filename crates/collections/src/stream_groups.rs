@@ -136,8 +136,9 @@ impl Stream<'_, '_> {
     /// Those of reads.
     pub fn groups(&self) -> Result<Vec<Group>> {
         let mut groups = Vec::new();
-        self.0.scan(&self.0.space(Space::Groups), Order::Ascending, &mut |key, value| {
-            groups.push(decode_group(key.get(ELEMENT_PREFIX_BYTES..).unwrap_or_default(), value));
+        self.0.scan(&self.0.space(Space::Groups), Order::Ascending, &mut |row| {
+            let name = row.key.get(ELEMENT_PREFIX_BYTES..).unwrap_or_default();
+            groups.push(decode_group(name, row.value));
             true
         })?;
         Ok(groups)
@@ -173,8 +174,8 @@ impl Stream<'_, '_> {
         let mut keys = vec![self.group_key(&group.name)];
         for space in [Space::Consumers, Space::Pending, Space::PendingByConsumer] {
             let range = KeyRange::prefix(&self.0.element(space, &group.number.to_be_bytes(), &[]));
-            self.0.scan(&range, Order::Ascending, &mut |key, _| {
-                keys.push(key.to_vec());
+            self.0.scan(&range, Order::Ascending, &mut |row| {
+                keys.push(row.key.to_vec());
                 true
             })?;
         }
@@ -199,8 +200,9 @@ impl Stream<'_, '_> {
     pub fn consumers(&self, group: &Group) -> Result<Vec<Consumer>> {
         let prefix = self.0.element(Space::Consumers, &group.number.to_be_bytes(), &[]);
         let mut consumers = Vec::new();
-        self.0.scan(&KeyRange::prefix(&prefix), Order::Ascending, &mut |key, value| {
-            consumers.push(decode_consumer(key.get(prefix.len()..).unwrap_or_default(), value));
+        self.0.scan(&KeyRange::prefix(&prefix), Order::Ascending, &mut |row| {
+            let name = row.key.get(prefix.len()..).unwrap_or_default();
+            consumers.push(decode_consumer(name, row.value));
             true
         })?;
         Ok(consumers)

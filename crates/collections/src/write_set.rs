@@ -3,24 +3,47 @@
 //! A [`WriteSet`] reads rows under its own writes. The types ([`Hash`](crate::Hash), …) open a
 //! collection in it and change elements and metadata; [`WriteSet::into_batch`] returns all changes.
 //! The caller holds the locks of the keys from the first read until the batch is written.
+//!
+//! A read of a hash may write, too: it takes fields that have expired out of the count
+//! ([`crate::field_expiry`]). Such writes may be dropped if the batch has no others
+//! ([`WriteSet::is_changed`]).
 
 use siltstone::transaction::Overlay;
-use siltstone_engine::{Entry, KeyRange, Op, Result, Timestamp, WriteBatch};
+use siltstone_engine::clock::{self, StoppedClock};
+use siltstone_engine::{Clock, Entry, KeyRange, Op, Result, Timestamp, WriteBatch};
 
 use crate::encoding_limits::EncodingLimits;
 use crate::keyspace::Keyspace;
 use crate::layout::{ELEMENT_PREFIX_BYTES, elements_of, owner_key, stored_key};
 use crate::metadata::{Kind, Metadata};
-use crate::rows::{Order, OverlayRows, Rows, Visit};
+use crate::rows::{Order, OverlayRows, Row, Rows, Visit};
 
 /// Pending changes of a table.
 pub struct WriteSet<'r> {
     rows: &'r dyn Rows,
     keyspace: &'r Keyspace,
     now: Timestamp,
+    /// The table's clock, if it runs.
+    clock: Option<&'r dyn Clock>,
+    stopped: Option<StoppedClock>,
     limits: EncodingLimits,
     writes: Overlay,
+    /// The writes are more than what reads take out of counts.
+    is_changed: bool,
+    has_field_expiry: bool,
+    expired: Vec<ExpiredFields>,
     lookups: Lookups,
+}
+
+/// Fields of a hash that have expired, and were taken out of its count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpiredFields {
+    /// The key of the hash.
+    pub key: Vec<u8>,
+    /// Their number.
+    pub count: u64,
+    /// The hash had no others, so it is removed.
+    pub is_removed: bool,
 }
 
 /// Collections that were opened.
@@ -35,7 +58,8 @@ pub struct Lookups {
 /// The value that is stored at a user's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredValue {
-    /// The row: a plain value, or encoded metadata.
+    /// A plain value, or encoded metadata; and when the key expires. The row of a hash may expire
+    /// earlier ([`Metadata::row_expiry`]).
     pub entry: Entry,
     /// The metadata, if it is a collection.
     pub metadata: Option<Metadata>,
@@ -43,8 +67,11 @@ pub struct StoredValue {
 
 impl StoredValue {
     /// Interprets a row.
-    pub fn new(entry: Entry) -> Self {
+    pub fn new(mut entry: Entry) -> Self {
         let metadata = Metadata::decode(&entry.value);
+        if let Some(expiry) = metadata.and_then(|metadata| metadata.field_expiry) {
+            entry.expires_at = expiry.key_expires_at;
+        }
         StoredValue { entry, metadata }
     }
 
@@ -55,16 +82,49 @@ impl StoredValue {
 }
 
 impl<'r> WriteSet<'r> {
-    /// No changes yet, over `rows`. `now` is the time by the table's clock.
+    /// No changes yet, over `rows`. `now` is the time by the table's clock, which stands still
+    /// until the changes are written, unless it is passed to [`with_clock`](Self::with_clock).
     pub fn new(rows: &'r dyn Rows, keyspace: &'r Keyspace, now: Timestamp) -> Self {
         WriteSet {
             rows,
             keyspace,
             now,
+            clock: None,
+            stopped: None,
             limits: EncodingLimits::DEFAULT,
             writes: Overlay::default(),
+            is_changed: false,
+            has_field_expiry: false,
+            expired: Vec::new(),
             lookups: Lookups::default(),
         }
+    }
+
+    /// With the table's clock, which runs. It is stopped when a hash of which fields expire is
+    /// opened; the caller then keeps it stopped until the changes are written
+    /// ([`take_stopped_clock`](Self::take_stopped_clock)).
+    #[must_use]
+    pub fn with_clock(mut self, clock: &'r dyn Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Stops the clock, and returns whether it ran: what was read before may have expired.
+    pub(crate) fn stop_clock(&mut self) -> bool {
+        let Some(clock) = self.clock.take() else { return false };
+        self.stopped = Some(clock::stop());
+        self.now = clock.now().max(self.now);
+        true
+    }
+
+    /// Keeps the clock stopped, if it is, until it is dropped.
+    pub fn take_stopped_clock(&mut self) -> Option<StoppedClock> {
+        self.stopped.take()
+    }
+
+    /// The time by the table's clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now
     }
 
     /// With other limits of compact collections than Redis's defaults.
@@ -96,11 +156,45 @@ impl<'r> WriteSet<'r> {
     }
 
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], expires_at: Option<Timestamp>) {
+        self.is_changed = true;
         self.writes.push(Op::Put { key, value, expires_at });
     }
 
     pub(crate) fn delete(&mut self, key: &[u8]) {
+        self.is_changed = true;
         self.writes.push(Op::Delete { key });
+    }
+
+    /// Writes the metadata of a collection at a user's key.
+    pub(crate) fn put_metadata(
+        &mut self,
+        key: &[u8],
+        mut metadata: Metadata,
+        expires_at: Option<Timestamp>,
+    ) {
+        if let Some(expiry) = &mut metadata.field_expiry {
+            expiry.key_expires_at = expires_at;
+            self.has_field_expiry = true;
+        }
+        self.put(&stored_key(key), &metadata.encode(), metadata.row_expiry(expires_at));
+    }
+
+    /// Whether there are changes besides those that a read has made.
+    pub fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    /// Records what a read has changed: `was_changed` before it.
+    pub(crate) fn record_expired(&mut self, was_changed: bool, expired: ExpiredFields) {
+        self.is_changed = was_changed;
+        if expired.count > 0 {
+            self.expired.push(expired);
+        }
+    }
+
+    /// The fields that were taken out of counts.
+    pub fn take_expired(&mut self) -> Vec<ExpiredFields> {
+        std::mem::take(&mut self.expired)
     }
 
     pub(crate) fn count_lookup(&mut self, is_hit: bool) {
@@ -166,8 +260,15 @@ impl<'r> WriteSet<'r> {
             return self.remove(key);
         }
         let Some(stored) = self.stored(key)? else { return Ok(false) };
-        self.put(&stored_key(key), &stored.entry.value, expires_at);
+        self.put_value(key, &stored, expires_at);
         Ok(true)
+    }
+
+    fn put_value(&mut self, key: &[u8], stored: &StoredValue, expires_at: Option<Timestamp>) {
+        match stored.metadata {
+            Some(metadata) => self.put_metadata(key, metadata, expires_at),
+            None => self.put(&stored_key(key), &stored.entry.value, expires_at),
+        }
     }
 
     /// Moves a key of any type, with its expiry, over another one. Returns whether `from` exists.
@@ -182,7 +283,7 @@ impl<'r> WriteSet<'r> {
         }
         self.remove(to)?;
         self.delete(&stored_key(from));
-        self.put(&stored_key(to), &stored.entry.value, stored.entry.expires_at);
+        self.put_value(to, &stored, stored.entry.expires_at);
         if let Some(metadata) = stored.metadata {
             self.put(&owner_key(metadata.version), to, None);
         }
@@ -205,18 +306,18 @@ impl<'r> WriteSet<'r> {
         };
         let copy = Metadata { version: self.next_version(), ..metadata };
         let mut elements = Vec::new();
-        source.scan(&elements_of(metadata.version), Order::Ascending, &mut |key, value| {
-            elements.push((key.to_vec(), value.to_vec()));
+        source.scan(&elements_of(metadata.version), Order::Ascending, &mut |row| {
+            elements.push((row.key.to_vec(), row.value.to_vec(), row.expires_at()));
             true
         })?;
         self.remove(to)?;
-        for (mut key, value) in elements {
+        for (mut key, value, expires_at) in elements {
             // The space follows the version.
             key[ELEMENT_PREFIX_BYTES - 9..ELEMENT_PREFIX_BYTES - 1]
                 .copy_from_slice(&copy.version.to_be_bytes());
-            self.put(&key, &value, None);
+            self.put(&key, &value, expires_at);
         }
-        self.put(&stored_key(to), &copy.encode(), stored.entry.expires_at);
+        self.put_metadata(to, copy, stored.entry.expires_at);
         self.put(&owner_key(copy.version), to, None);
         Ok(true)
     }
@@ -231,11 +332,15 @@ impl<'r> WriteSet<'r> {
             return Ok(0);
         };
         let (mut rows, mut bytes) = (0u64, 0u64);
-        self.scan(&elements_of(metadata.version), Order::Ascending, &mut |key, value| {
-            rows += 1;
-            bytes += (key.len() + value.len()) as u64;
-            rows != samples
-        })?;
+        self.scan(
+            &elements_of(metadata.version),
+            Order::Ascending,
+            &mut |Row { key, value, .. }| {
+                rows += 1;
+                bytes += (key.len() + value.len()) as u64;
+                rows != samples
+            },
+        )?;
         // A member of a sorted set has two rows.
         let all = metadata.count * if metadata.kind == Kind::SortedSet { 2 } else { 1 };
         Ok(if rows == samples { bytes * all / rows.max(1) } else { bytes })
@@ -248,7 +353,7 @@ impl<'r> WriteSet<'r> {
 
     /// All changes as one batch of stored keys, with the format marker if it is missing.
     pub fn into_batch(mut self) -> WriteBatch {
-        self.keyspace.add_marker(&mut self.writes);
+        self.keyspace.add_marker(&mut self.writes, self.has_field_expiry);
         self.writes.to_batch()
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use siltstone::{Clock, Durability, ManualClock};
 use siltstone_faults::FaultyVfs;
 use siltstone_testkit::{Scale, TestRng};
-use support::{Models, live_rows, open, read_all, step};
+use support::{Models, expire, live_rows, open, read_all, step};
 
 #[test]
 fn collections_agree_with_the_model() {
@@ -35,7 +35,7 @@ fn collections_agree_with_the_model() {
             }
         }
         let now = clock.now();
-        models.retain(|_, (_, expires_at)| expires_at.is_none_or(|at| at > now));
+        expire(&mut models, now);
         assert_eq!(read_all(&collections), models, "seed {seed}");
         // An owner row per collection, and the marker.
         let expected: usize = models.values().map(|(model, _)| model.rows() + 1).sum();

@@ -80,7 +80,7 @@ fn table_without_reserved_keys_is_not_written_at_open() {
 fn marker_of_a_newer_format_is_rejected() {
     let (disk, clock) = (FaultyVfs::new(1), Arc::new(ManualClock::at(1000)));
     let engine = engine(&disk, &clock, 1).unwrap();
-    engine.write(WriteBatch::new().put(b"\xff\xc0\x03", b"siltstone collections 3\n"), B).unwrap();
+    engine.write(WriteBatch::new().put(b"\xff\xc0\x03", b"siltstone collections 4\n"), B).unwrap();
     let error = Keyspace::open(engine.as_ref(), 1000).unwrap_err().to_string();
     assert!(error.contains("newer"), "{error}");
 }
@@ -106,7 +106,7 @@ fn marker_of_the_format_without_streams_is_replaced_by_the_next_write_of_a_colle
     collections.table().put(b"plain", b"1").unwrap();
     assert_eq!(marker(&collections), OLD);
     insert(&collections, b"b");
-    assert_eq!(marker(&collections), b"siltstone collections 2\n");
+    assert_eq!(marker(&collections), b"siltstone collections 3\n");
     collections.table().engine().close().unwrap();
     let collections = open(&disk, &clock, 1).unwrap();
     let len = |writes: &mut siltstone_collections::WriteSet<'_>| Ok(Set::open(writes, b"s")?.len());

@@ -13,15 +13,15 @@
 //! | `source`, `sink` | numbers, lengths and strings, read and written |
 //! | `packed`, `listpack`, `ziplist`, `zipmap`, `intset` | small collections in one string |
 //! | `modules` | names of module types |
-//! | [`stream`], [`value`] | values, byte by byte |
+//! | [`stream`], [`value`], `expiring_hash` | values, byte by byte |
 //! | [`payload`] | DUMP and RESTORE |
 //! | [`libraries`] | FUNCTION DUMP and FUNCTION RESTORE |
 //! | [`mod@file`] | whole dump files |
 //! | [`store`] | values from and to the collections of a table |
 //!
-//! All encodings up to version 12 (Redis 7.4) are read, except values of modules and hashes whose
-//! fields expire. Values are written as Redis 7.0 writes them, without compression. The layout is
-//! drawn byte by byte where it is read.
+//! All encodings up to version 12 (Redis 7.4) are read, except values of modules. Values are
+//! written as Redis 7.0 writes them, and hashes whose fields expire as Redis 7.4 does, without
+//! compression. The layout is drawn byte by byte where it is read.
 //!
 //! Invariant: no input causes a panic, and memory stays within the limit that a reader gives.
 //!
@@ -31,6 +31,7 @@
 
 pub mod crc64;
 pub mod error;
+mod expiring_hash;
 pub mod file;
 mod intset;
 pub mod libraries;
@@ -55,4 +56,4 @@ pub use payload::WRITTEN_VERSION;
 pub use siltstone_collections::Encoding;
 pub use store::StoreError;
 pub use stream::{PendingEntry, Stream, StreamConsumer, StreamEntry, StreamGroup};
-pub use value::{MAX_VERSION, Value};
+pub use value::{ExpiringField, MAX_VERSION, Value};

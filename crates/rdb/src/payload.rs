@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The checksum is that of all bytes before it. Redis refuses payloads of versions above its own,
-//! so they are written with the version of Redis 7.0 ([`WRITTEN_VERSION`]).
+//! so they are written with the version of Redis 7.0 ([`WRITTEN_VERSION`]), and those of hashes
+//! whose fields expire with that of Redis 7.4.
 
 use siltstone_collections::Encoding;
 
@@ -16,6 +17,8 @@ use crate::value::{self, MAX_VERSION, Value};
 
 /// The version that is written: that of Redis 7.0.
 pub const WRITTEN_VERSION: u16 = 10;
+/// The version of hashes whose fields expire: that of Redis 7.4.
+const FIELD_EXPIRY_VERSION: u16 = 12;
 
 const CRC_BYTES: usize = 8;
 
@@ -24,13 +27,21 @@ const CRC_BYTES: usize = 8;
 pub fn dump(value: &Value, encoding: Encoding) -> Vec<u8> {
     let mut payload = Vec::new();
     value::encode(&mut payload, value, encoding);
-    seal(&mut payload);
+    let version = match value {
+        Value::ExpiringHash(_) => FIELD_EXPIRY_VERSION,
+        _ => WRITTEN_VERSION,
+    };
+    seal_as(&mut payload, version);
     payload
 }
 
 /// Appends the footer.
 pub fn seal(payload: &mut Vec<u8>) {
-    payload.extend_from_slice(&WRITTEN_VERSION.to_le_bytes());
+    seal_as(payload, WRITTEN_VERSION);
+}
+
+fn seal_as(payload: &mut Vec<u8>, version: u16) {
+    payload.extend_from_slice(&version.to_le_bytes());
     let crc = crc64(0, payload);
     payload.extend_from_slice(&crc.to_le_bytes());
 }
@@ -75,6 +86,19 @@ mod tests {
             damaged[at] ^= 1;
             assert_eq!(verify(&damaged), None, "{at}");
             assert_eq!(verify(&payload[..at]), None, "{at}");
+        }
+    }
+
+    #[test]
+    fn version_is_that_of_the_first_redis_that_knows_the_type() {
+        let fields = vec![(b"f".to_vec(), b"v".to_vec(), Some(5))];
+        for (value, version) in [
+            (Value::Hash(vec![(b"f".to_vec(), b"v".to_vec())]), 10),
+            (Value::ExpiringHash(fields), 12),
+        ] {
+            let payload = dump(&value, Encoding::Compact);
+            assert_eq!(payload[payload.len() - 10], version);
+            assert_eq!(restore(verify(&payload).unwrap(), 1 << 20).unwrap(), value);
         }
     }
 

@@ -6,7 +6,7 @@ use siltstone_collections::{Encoding, StreamId};
 
 use crate::payload::{dump, restore, seal, verify};
 use crate::stream::{PendingEntry, Stream, StreamConsumer, StreamEntry, StreamGroup};
-use crate::value::Value;
+use crate::value::{ExpiringField, Value};
 
 /// Far above the memory of any value here, far below what damaged lengths announce.
 const LIMIT: u64 = 16 << 20;
@@ -75,6 +75,15 @@ fn stream() -> impl Strategy<Value = Stream> {
     })
 }
 
+/// In the order in which a listpack has them.
+fn expiring_fields() -> impl Strategy<Value = Vec<ExpiringField>> {
+    let expiry = prop_oneof![Just(None), (1..1_u64 << 48).prop_map(Some)];
+    proptest::collection::vec((bytes(), bytes(), expiry), 1..50).prop_map(|mut fields| {
+        fields.sort_by_key(|(.., at)| at.unwrap_or(u64::MAX));
+        fields
+    })
+}
+
 fn value() -> impl Strategy<Value = Value> {
     let pairs = proptest::collection::vec((bytes(), bytes()), 1..50);
     let members = proptest::collection::vec((bytes(), score()), 1..50);
@@ -83,6 +92,7 @@ fn value() -> impl Strategy<Value = Value> {
         many(50).prop_map(Value::List),
         many(50).prop_map(Value::Set),
         pairs.prop_map(Value::Hash),
+        expiring_fields().prop_map(Value::ExpiringHash),
         members.prop_map(Value::SortedSet),
         stream().prop_map(Value::Stream),
     ]

@@ -78,11 +78,20 @@ impl Value {
             }
             Kind::Hash => {
                 let mut fields = Vec::new();
-                Hash::open(writes, key)?.for_each(&mut |field, value| {
-                    fields.push((field.to_vec(), value.to_vec()));
+                let hash = Hash::open(writes, key)?;
+                if hash.metadata().field_expiry.is_none_or(|expiry| expiry.fields == 0) {
+                    hash.for_each(&mut |field, value| {
+                        fields.push((field.to_vec(), value.to_vec()));
+                        true
+                    })?;
+                    return Ok((Value::Hash(fields), metadata.encoding));
+                }
+                let mut fields = Vec::new();
+                hash.for_each_with_expiry(&mut |field, value, expires_at| {
+                    fields.push((field.to_vec(), value.to_vec(), expires_at));
                     true
                 })?;
-                Value::Hash(fields)
+                Value::ExpiringHash(fields)
             }
             Kind::Stream => Value::Stream(read_stream(&StoredStream::open(writes, key)?)?),
         };
@@ -90,7 +99,7 @@ impl Value {
     }
 
     /// Adds the elements to the value at a key, which has this type or is missing. A string
-    /// replaces the value at the key.
+    /// replaces the value at the key. Fields of a hash that have expired are left out.
     ///
     /// # Errors
     /// If two elements are equal; then the caller must not apply the writes. Those of reads.
@@ -113,6 +122,18 @@ impl Value {
                     distinct(hash.insert(field, value)?)?;
                 }
             }
+            Value::ExpiringHash(fields) => {
+                let mut hash = Hash::open(writes, key)?;
+                for (field, value, _) in fields {
+                    distinct(hash.insert(field, value)?)?;
+                }
+                // A field that has expired is removed.
+                for (field, _, expires_at) in fields {
+                    if expires_at.is_some() {
+                        hash.set_expiry(field, *expires_at, |_| true)?;
+                    }
+                }
+            }
             Value::SortedSet(members) => {
                 let mut set = SortedSet::open(writes, key)?;
                 for (member, score) in members {
@@ -130,6 +151,7 @@ impl Value {
             Value::String(_) => 1,
             Value::List(elements) | Value::Set(elements) => elements.len(),
             Value::Hash(fields) => fields.len(),
+            Value::ExpiringHash(fields) => fields.len(),
             Value::SortedSet(members) => members.len(),
             Value::Stream(stream) => stream.entries.len(),
         }
@@ -148,6 +170,7 @@ impl Value {
             Value::List(elements) => Value::List(elements.split_off(at)),
             Value::Set(members) => Value::Set(members.split_off(at)),
             Value::Hash(fields) => Value::Hash(fields.split_off(at)),
+            Value::ExpiringHash(fields) => Value::ExpiringHash(fields.split_off(at)),
             Value::SortedSet(members) => Value::SortedSet(members.split_off(at)),
             Value::Stream(stream) => {
                 let rest = stream.entries.split_off(at);

@@ -21,13 +21,15 @@
 //!   12  list                  length  (node)*                                   yes
 //!   14  set                   string: listpack
 //!   0f, 13, 15  stream        drawn in [`crate::stream`]                        13
-//!   06, 07  value of a module     16 to 19  hash whose fields expire            refused
+//!   16 to 19    hash whose fields expire: drawn in `expiring_hash.rs`           18, 19
+//!   06, 07      value of a module                                               refused
 //!
 //!   score of type 03: n:u8 and as many bytes of decimal, or fe for inf, ff for -inf
 //!   node of type 12:  length 1, string: an element;  or length 2, string: listpack
 //! ```
 //!
-//! The types written are those that Redis 7.0 knows (version 10), and all later versions read.
+//! The types written are those that Redis 7.0 knows (version 10), and all later versions read; of
+//! hashes whose fields expire those that Redis 7.4 knows (version 12).
 
 use std::io::Read;
 
@@ -39,7 +41,9 @@ use crate::packed::{Entry, PackedResult, parse_score};
 use crate::sink::{canonical_integer, put_bytes, put_length, put_string};
 use crate::source::Source;
 use crate::stream::{self, Stream};
-use crate::{intset, listpack, modules, ziplist, zipmap};
+use crate::{expiring_hash, intset, listpack, modules, ziplist, zipmap};
+
+pub use crate::expiring_hash::ExpiringField;
 
 /// The highest version whose encodings are known: that of Redis 7.4.
 pub const MAX_VERSION: u16 = 12;
@@ -65,8 +69,6 @@ const QUICKLIST_2: u8 = 0x12;
 const STREAM: u8 = 0x13;
 const SET_LISTPACK: u8 = 0x14;
 const STREAM_3: u8 = 0x15;
-const FIRST_EXPIRING_HASH: u8 = 0x16;
-const LAST_EXPIRING_HASH: u8 = 0x19;
 
 const NODE_PLAIN: u64 = 1;
 const NODE_PACKED: u64 = 2;
@@ -84,6 +86,8 @@ pub enum Value {
     Set(Vec<Vec<u8>>),
     /// Fields and values; the fields are distinct unless the input is damaged.
     Hash(Vec<(Vec<u8>, Vec<u8>)>),
+    /// Fields and values of a hash of which fields expire; the fields as in a hash.
+    ExpiringHash(Vec<ExpiringField>),
     /// Members and scores, none of them NaN; distinct unless the input is damaged.
     SortedSet(Vec<(Vec<u8>, f64)>),
     /// A stream.
@@ -97,7 +101,7 @@ impl Value {
             Value::String(_) => "string",
             Value::List(_) => "list",
             Value::Set(_) => "set",
-            Value::Hash(_) => "hash",
+            Value::Hash(_) | Value::ExpiringHash(_) => "hash",
             Value::SortedSet(_) => "zset",
             Value::Stream(_) => "stream",
         }
@@ -168,9 +172,9 @@ pub(crate) fn decode<R: Read>(source: &mut Source<R>, kind: u8) -> Result<Value>
             let what = format!("a value of the module type {}", modules::name(source.length()?));
             return Err(Error::Unsupported { offset, what });
         }
-        FIRST_EXPIRING_HASH..=LAST_EXPIRING_HASH => {
-            let what = "a hash whose fields expire (Redis 7.4)".to_owned();
-            return Err(Error::Unsupported { offset: source.offset(), what });
+        expiring_hash::FIRST_TYPE..=expiring_hash::LAST_TYPE => {
+            let listpack = |source: &mut Source<R>| elements(source, listpack::all);
+            Value::ExpiringHash(expiring_hash::decode(source, kind, listpack)?)
         }
         _ => return Err(source.malformed("an unknown type of a value")),
     })
@@ -178,7 +182,7 @@ pub(crate) fn decode<R: Read>(source: &mut Source<R>, kind: u8) -> Result<Value>
 
 /// Whether a byte is the type of a value, also of one that cannot be read.
 pub(crate) fn is_type(kind: u8) -> bool {
-    kind <= LAST_EXPIRING_HASH && kind != 0x08
+    kind <= expiring_hash::LAST_TYPE && kind != 0x08
 }
 
 fn strings<R: Read>(source: &mut Source<R>) -> Result<Vec<Vec<u8>>> {
@@ -304,6 +308,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, value: &Value, encoding: Encoding) {
                 put_string(out, value);
             }
         }
+        Value::ExpiringHash(fields) => expiring_hash::encode(out, fields, encoding),
         Value::SortedSet(members) if is_small => {
             let mut pack = ListpackWriter::new();
             for (member, score) in members {
@@ -418,12 +423,10 @@ mod tests {
     }
 
     #[test]
-    fn module_and_expiring_hash_are_refused_by_name() {
+    fn module_is_refused_by_name() {
         // The module type "ReJSON-RL".
         let text = decoded(b"\x07\x81\x45\xe2\x52\x0d\x1e\x22\x0c\x03\0").unwrap_err().to_string();
         assert!(text.contains("module type"), "{text}");
-        let text = decoded(b"\x18\0").unwrap_err().to_string();
-        assert!(text.contains("fields expire"), "{text}");
     }
 
     #[test]

@@ -87,10 +87,10 @@ impl KeyspaceEvents {
         flags & class.0 != 0 && flags & (KEYSPACE | KEYEVENT) != 0
     }
 
-    /// Whether any events are published, and whether `expired` is.
+    /// Whether any events are published, and whether `expired` or `hexpired` is.
     pub(crate) fn active(&self) -> (bool, bool) {
         let has_any = LETTERS.iter().any(|(_, flag)| self.has(EventClass(*flag)));
-        (has_any, self.has(EventClass::EXPIRED))
+        (has_any, self.has(EventClass::EXPIRED) || self.has(EventClass::HASH))
     }
 
     /// Publishes an event if its class is published.
@@ -116,6 +116,14 @@ impl KeyspaceEvents {
     }
 }
 
+/// The events of a hash of which fields have expired; if `is_removed`, the last ones.
+pub(crate) fn of_expired_fields(
+    is_removed: bool,
+) -> impl Iterator<Item = (EventClass, &'static str)> {
+    let removal = is_removed.then_some((EventClass::GENERIC, "del"));
+    [(EventClass::HASH, "hexpired")].into_iter().chain(removal)
+}
+
 /// The classes that `A` stands for.
 fn all() -> u32 {
     LETTERS.iter().take(ALL_LETTERS).map(|(_, flag)| flag).sum()
@@ -136,6 +144,7 @@ mod tests {
             ("A", "A", false, false),
             ("Ex", "xE", true, true),
             ("Kg", "gK", true, false),
+            ("Kh", "hK", true, true),
         ] {
             events.set(KeyspaceEvents::parse(given).unwrap());
             assert_eq!(events.letters(), shown, "{given}");

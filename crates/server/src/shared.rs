@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use siltstone_collections::ExpiredFields;
 use siltstone_engine::{Clock, Timestamp};
 
 use crate::acl::users::Acl;
 use crate::backups::Backups;
 use crate::clients::Clients;
 use crate::command::{CommandIndex, Waiters};
-use crate::keyspace_events::{EventClass, KeyspaceEvents};
+use crate::keyspace_events::{EventClass, KeyspaceEvents, of_expired_fields};
 use crate::latency::LatencyMonitor;
 use crate::memcached::MemcachedCounters;
 use crate::metrics::Metrics;
@@ -110,13 +111,24 @@ impl Shared {
         }
     }
 
+    /// The clock of commands on a table.
+    #[inline]
+    pub(crate) fn clock(&self, table: usize) -> &dyn Clock {
+        match &self.replication {
+            None => self.options.clock.as_ref(),
+            Some(groups) => groups.get(table).clock.as_ref(),
+        }
+    }
+
     /// The time of commands on a table.
     #[inline]
     pub(crate) fn now(&self, table: usize) -> Timestamp {
-        match &self.replication {
-            None => self.options.clock.now(),
-            Some(groups) => groups.get(table).clock.now(),
-        }
+        self.clock(table).now()
+    }
+
+    /// Whether commands on a table may write: not on a follower of a replicated group.
+    pub(crate) fn may_write(&self, table: usize) -> bool {
+        self.replication.as_ref().is_none_or(|groups| groups.get(table).clock.is_leading())
     }
 
     /// The SELECT index of a table, as clients see it.
@@ -141,7 +153,15 @@ impl Shared {
         if !self.observers.has_expiries() {
             return;
         }
-        while let Some((table, key)) = self.observers.expiries.take_due(self.options.clock.now()) {
+        // While a script is busy, the next call does it.
+        let Some(_gate) = self.long_runs.enter() else { return };
+        while let Some((table, key, is_of_fields)) =
+            self.observers.expiries.take_due(self.options.clock.now())
+        {
+            if is_of_fields {
+                self.publish_expired_fields(table, &key);
+                continue;
+            }
             // A key that was written again meanwhile has not expired.
             if matches!(self.databases[table].get(&key), Ok(None)) {
                 let index = self.select_index(table);
@@ -149,6 +169,22 @@ impl Shared {
                 self.observers.tracking.invalidate(&[&key]);
             }
         }
+    }
+
+    /// Removes fields of a hash that have expired, and notifies its observers.
+    fn publish_expired_fields(&self, table: usize, key: &[u8]) {
+        if !self.may_write(table) {
+            return;
+        }
+        // If it fails, the next command on the hash does it.
+        let expired = self.databases[table].expire_fields(key, self.clock(table));
+        let Ok(Some(ExpiredFields { count, is_removed, .. })) = expired else { return };
+        self.metrics.expired_fields.fetch_add(count, Relaxed);
+        let index = self.select_index(table);
+        for (class, event) in of_expired_fields(is_removed) {
+            self.events.publish(&self.pubsub, index, class, event, key);
+        }
+        self.observers.tracking.invalidate(&[key]);
     }
 
     /// Records a latency if it is above the threshold.

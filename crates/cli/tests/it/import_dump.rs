@@ -83,6 +83,7 @@ fn stored(store: &str, keys: &[&[u8]]) -> Vec<Option<(Value, Option<u64>)>> {
             match &mut value {
                 Value::Set(members) => members.sort(),
                 Value::Hash(fields) => fields.sort(),
+                Value::ExpiringHash(fields) => fields.sort(),
                 _ => {}
             }
             Ok(Some((value, expires_at)))
@@ -123,6 +124,16 @@ fn entries() -> Vec<Entry<'static>> {
         (0, b"hash", Value::Hash((0..11_000).map(|n| (name(n), name(n))).collect()), Some(FAR)),
         (
             0,
+            b"fields",
+            Value::ExpiringHash(
+                (0..11_000)
+                    .map(|n| (name(n), name(n), (n % 2 == 0).then_some(FAR + u64::from(n % 100))))
+                    .collect(),
+            ),
+            None,
+        ),
+        (
+            0,
             b"zset",
             Value::SortedSet((0..11_000).map(|n| (name(n), f64::from(n))).collect()),
             None,
@@ -142,7 +153,7 @@ fn dump_file_is_imported_with_types_and_expiries() {
     siltstone(&["put", &store, "list", "old"]);
     for _ in 0..2 {
         let text = siltstone(&["import", &store, &file]);
-        let expected = "imported 8 keys of a dump of version 10: 1 hash, 1 list, 1 set, 1 stream, \
+        let expected = "imported 9 keys of a dump of version 10: 2 hash, 1 list, 1 set, 1 stream, \
                         3 string, 1 zset; 3 of them expire\n\
                         skipped: 1 expired keys, 1 libraries of functions\n";
         assert_eq!(text, expected);
@@ -154,7 +165,7 @@ fn dump_file_is_imported_with_types_and_expiries() {
     }
     assert!(siltstone(&["verify", &store]).ends_with("intact\n"));
     let json = siltstone(&["import", &scratch.text("other"), &file, "--json"]);
-    assert!(json.contains(r#""keys":8"#) && json.contains(r#""redis_version":"7.0.15""#), "{json}");
+    assert!(json.contains(r#""keys":9"#) && json.contains(r#""redis_version":"7.0.15""#), "{json}");
 }
 
 #[test]

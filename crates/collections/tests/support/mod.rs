@@ -2,11 +2,13 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test uses a part")]
 
+mod hashes;
 mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub use hashes::HashModel;
 use siltstone::{Clock, Durability, Engine, Env, ManualClock, Table, engines};
 use siltstone_collections::{
     Collections, End, Error, Hash, Kind, List, Order, Result, ScoreRange, Set, SortedSet, Stream,
@@ -25,7 +27,7 @@ pub type Name = Vec<u8>;
 /// A collection in standard types.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Model {
-    Hash(BTreeMap<Name, Vec<u8>>),
+    Hash(HashModel),
     List(Vec<Vec<u8>>),
     Set(BTreeSet<Name>),
     SortedSet(BTreeMap<Name, f64>),
@@ -46,7 +48,7 @@ impl Model {
     /// Number of rows besides owner and metadata.
     pub fn rows(&self) -> usize {
         match self {
-            Model::Hash(hash) => hash.len(),
+            Model::Hash(hash) => hashes::rows(hash),
             Model::List(list) => list.len(),
             Model::Set(set) => set.len(),
             Model::SortedSet(set) => 2 * set.len(),
@@ -57,6 +59,16 @@ impl Model {
 
 /// A collection and its expiry, by key.
 pub type Models = BTreeMap<Name, (Model, Option<u64>)>;
+
+/// Removes keys and fields that have expired.
+pub fn expire(models: &mut Models, now: u64) {
+    models.retain(|_, (model, expires_at)| {
+        if let Model::Hash(hash) = model {
+            hash.retain(|_, (_, expires_at)| expires_at.is_none_or(|at| at > now));
+        }
+        !model.is_empty() && expires_at.is_none_or(|at| at > now)
+    });
+}
 
 pub fn engine(
     disk: &FaultyVfs,
@@ -80,29 +92,7 @@ pub fn read(writes: &mut WriteSet<'_>, key: &[u8]) -> Result<Option<(Model, Opti
     let Some(stored) = writes.stored(key)? else { return Ok(None) };
     let metadata = stored.metadata.unwrap();
     let model = match metadata.kind {
-        Kind::Hash => {
-            let hash = Hash::open(writes, key)?;
-            let mut pairs = BTreeMap::new();
-            hash.for_each(&mut |field, value| {
-                pairs.insert(field.to_vec(), value.to_vec());
-                true
-            })?;
-            for (field, value) in &pairs {
-                assert_eq!(hash.get(field)?.as_ref(), Some(value));
-            }
-            let mut scanned = Vec::new();
-            let mut from = Some(0);
-            while let Some(at) = from {
-                let (some, next) = hash.scan(at, 3)?;
-                scanned.extend(some);
-                from = next;
-            }
-            assert_eq!(scanned.len(), pairs.len());
-            assert_eq!(scanned.into_iter().collect::<BTreeMap<_, _>>(), pairs);
-            let drawn = hash.draw(&mut |bound| 77 % bound)?.unwrap();
-            assert_eq!(pairs.get(&drawn.0), Some(&drawn.1));
-            Model::Hash(pairs)
-        }
+        Kind::Hash => Model::Hash(hashes::read(writes, key)?),
         Kind::List => {
             let list = List::open(writes, key)?;
             let elements = list.range(0..u64::MAX)?;
@@ -161,6 +151,8 @@ pub fn read(writes: &mut WriteSet<'_>, key: &[u8]) -> Result<Option<(Model, Opti
         Model::SortedSet(set) => set.len(),
         Model::Stream(stream) => stream.entries.len(),
     };
+    // Without the fields that had expired.
+    let metadata = writes.stored(key)?.unwrap().metadata.unwrap();
     assert_eq!(metadata.count, count as u64);
     assert!(count > 0 || metadata.kind == Kind::Stream, "an empty collection is stored");
     Ok(Some((model, stored.entry.expires_at)))
@@ -214,7 +206,7 @@ pub fn step(
     durability: Durability,
 ) -> Result<()> {
     let now = clock.now();
-    models.retain(|_, (_, expires_at)| expires_at.is_none_or(|at| at > now));
+    expire(models, now);
     let key = *rng.pick(&KEYS);
     let other = *rng.pick(&KEYS);
     let mut next = models.clone();
@@ -257,7 +249,7 @@ pub fn step(
                 next.insert(other.to_vec(), found);
             }
         }
-        _ => change(collections, &mut next, key, rng, durability)?,
+        _ => change(collections, &mut next, key, now, rng, durability)?,
     }
     next.retain(|_, (model, _)| !model.is_empty());
     *models = next;
@@ -269,6 +261,7 @@ fn change(
     collections: &Collections,
     models: &mut Models,
     key: &[u8],
+    now: u64,
     rng: &mut TestRng,
     durability: Durability,
 ) -> Result<()> {
@@ -303,13 +296,8 @@ fn change(
             Model::Hash(model) => {
                 let mut hash = Hash::open(writes, key)?;
                 for _ in 0..steps {
-                    let (field, value) = (name(rng), value(rng));
-                    if rng.one_in(3) {
-                        assert_eq!(hash.remove(&field)?, model.remove(&field).is_some());
-                    } else {
-                        let is_new = hash.insert(&field, &value)?;
-                        assert_eq!(is_new, model.insert(field, value).is_none());
-                    }
+                    hashes::change(&mut hash, model, now, rng)?;
+                    assert_eq!(hash.len(), model.len() as u64);
                     is_emptied |= model.is_empty();
                 }
             }

@@ -5,9 +5,12 @@
 //! under the locks held by EXEC.
 
 use std::cell::Cell;
+use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_collections::rows::Visit;
-use siltstone_collections::{EngineRows, Lookups, Order, OverlayRows, Rows, StoredValue, WriteSet};
+use siltstone_collections::{
+    EngineRows, ExpiredFields, Lookups, Order, OverlayRows, Rows, StoredValue, WriteSet,
+};
 use siltstone_engine::{Entry, Error, KeyRange, Result, Timestamp, WriteBatch};
 
 use super::definition::{Definition, READ};
@@ -15,9 +18,10 @@ use super::events;
 use super::failure::{self, Failure, Outcome};
 use super::session::Session;
 use super::sliced::SlicedCommand;
-use crate::keyspace_events::EventClass;
+use crate::keyspace_events::{EventClass, of_expired_fields};
 use crate::resp::{Args, Replies};
 use crate::shared::Shared;
+use crate::store::expiries::NextExpiry;
 use crate::store::key_iter::{KeyIter, Start};
 use crate::store::locks::Guard;
 use crate::store::write_batcher::{KeyEvent, WriteBatcher};
@@ -230,6 +234,12 @@ impl<'a> Context<'a> {
         if self.shared.observers.has_events() {
             events::note_writes(self, table, batch);
         }
+        self.write_unnoted_rows(table, batch)
+    }
+
+    /// As [`write_rows`](Self::write_rows), without the events of the command.
+    fn write_unnoted_rows(&mut self, table: usize, batch: &WriteBatch) -> Result<()> {
+        let database = &self.shared.databases[table];
         match self.overlays.get_mut(table) {
             // Rejected here, where the command can report it, not when EXEC applies the batch.
             Some(overlay) => batch
@@ -326,13 +336,36 @@ impl<'a> Context<'a> {
         };
         let (target, selected) = (rows(table), rows(self.session.table));
         let limits = self.shared.settings.encodings.limits();
-        let mut writes = WriteSet::new(&target, keyspace, now).with_encoding_limits(limits);
+        let mut writes = WriteSet::new(&target, keyspace, now)
+            .with_clock(self.shared.clock(table))
+            .with_encoding_limits(limits);
         let result = operation(&mut writes, &selected)?;
+        // Background work keeps fields and elements that have not expired until the write.
+        let _stopped = writes.take_stopped_clock();
+        let (is_changed, expired) = (writes.is_changed(), writes.take_expired());
         let batch = writes.into_batch();
-        if !batch.is_empty() {
+        if is_changed {
+            self.note_expired_fields(table, expired);
             self.write_rows(table, &batch)?;
+        } else if !batch.is_empty() && self.shared.may_write(table) {
+            // What a read takes out of a count. The read does not fail if this does: the next one
+            // takes it out again.
+            if self.write_unnoted_rows(table, &batch).is_ok() {
+                self.note_expired_fields(table, expired);
+            }
         }
         Ok(result)
+    }
+
+    /// Counts fields that have expired, and names the events.
+    fn note_expired_fields(&mut self, table: usize, expired: Vec<ExpiredFields>) {
+        let has_events = self.shared.observers.has_events();
+        for ExpiredFields { key, count, is_removed } in expired {
+            self.shared.metrics.expired_fields.fetch_add(count, Relaxed);
+            for (class, event) in of_expired_fields(is_removed).filter(|_| has_events) {
+                self.batcher.events.push(KeyEvent { table, class, event, key: key.clone() });
+            }
+        }
     }
 
     /// Records that a tracking client is about to read the keys of a command.
@@ -344,8 +377,8 @@ impl<'a> Context<'a> {
                 // It may have an expiry from before there were tracking clients. A read that fails
                 // does so again in the command.
                 let stored = self.get_any(key).ok().flatten();
-                if let Some(at) = stored.and_then(|stored| stored.entry.expires_at) {
-                    observers.expiries.expect(table, key, at);
+                if let Some(next) = stored.as_ref().and_then(NextExpiry::of_stored) {
+                    observers.expiries.expect(table, key, next);
                 }
             }
         }

@@ -42,22 +42,28 @@ fn dump(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         context.replies.null();
         return Ok(());
     };
-    let (value, encoding) = read_value(context, key, stored)?;
+    let found = read_value(context, key, stored)?;
     drop(guard);
-    context.replies.bulk(&payload::dump(&value, encoding));
+    match found {
+        Some((value, encoding)) => context.replies.bulk(&payload::dump(&value, encoding)),
+        None => context.replies.null(),
+    }
     Ok(())
 }
 
-/// Reads what a key has with its encoding. The caller holds the key's lock.
+/// Reads what a key has with its encoding; `None` if the last field of a hash has expired
+/// meanwhile. The caller holds the key's lock.
 pub(super) fn read_value(
     context: &mut Context<'_>,
     key: &[u8],
     stored: StoredValue,
-) -> Result<(Value, Encoding), Failure> {
-    match stored.metadata {
-        None => Ok((Value::String(stored.entry.value), Encoding::Compact)),
-        Some(_) => context.collections(|writes| Ok(Value::read(writes, key, stored)?)),
+) -> Result<Option<(Value, Encoding)>, Failure> {
+    if stored.metadata.is_none() {
+        return Ok(Some((Value::String(stored.entry.value), Encoding::Compact)));
     }
+    let found = context.collections(|writes| Ok(Value::read(writes, key, stored)?))?;
+    let is_gone = matches!(found.0, Value::Hash(_)) && found.0.is_empty();
+    Ok((!is_gone).then_some(found))
 }
 
 /// Options of RESTORE.

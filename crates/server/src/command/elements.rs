@@ -182,9 +182,9 @@ pub(super) fn select<T: Ord + Clone>(
     }
     let mut seen = std::collections::BTreeSet::new();
     while (seen.len() as u64) < wanted {
-        if let Some(drawn) = draw(dice)?
-            && seen.insert(drawn.clone())
-        {
+        // There is always one, unless all fields of a hash have expired meanwhile.
+        let Some(drawn) = draw(dice)? else { break };
+        if seen.insert(drawn.clone()) {
             selected.push(drawn);
         }
     }

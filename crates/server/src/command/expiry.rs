@@ -65,7 +65,7 @@ impl Unit {
     }
 
     /// Converts to an absolute time; `None` if it exceeds 63 bits.
-    fn absolute_ms(self, now: Timestamp, time: i64) -> Option<i64> {
+    pub(super) fn absolute_ms(self, now: Timestamp, time: i64) -> Option<i64> {
         let millis = match self {
             Unit::Seconds | Unit::UnixSeconds => time.checked_mul(1000)?,
             Unit::Milliseconds | Unit::UnixMilliseconds => time,
@@ -77,7 +77,7 @@ impl Unit {
     }
 }
 
-fn invalid_time(command: &str) -> Failure {
+pub(super) fn invalid_time(command: &str) -> Failure {
     format!("ERR invalid expire time in '{command}' command").into()
 }
 

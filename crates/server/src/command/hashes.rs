@@ -1,4 +1,4 @@
-//! Commands on hashes.
+//! Commands on hashes, besides those on the expiry of fields.
 //!
 //! Source: the documentation of Redis's hash commands.
 
@@ -184,7 +184,7 @@ fn hincrby(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         let old = parse_i64(&old).ok_or(reply_error("ERR hash value is not an integer"))?;
         let overflow = reply_error("ERR increment or decrement would overflow");
         let sum = old.checked_add(step).ok_or(overflow)?;
-        hash.insert(&args[2], Digits::new(sum).as_bytes())?;
+        hash.insert_keeping_expiry(&args[2], Digits::new(sum).as_bytes())?;
         Ok(sum)
     })?;
     context.replies.int(sum);
@@ -203,7 +203,7 @@ fn hincrbyfloat(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             DecimalError::NotANumber => reply_error("ERR hash value is not a float"),
             DecimalError::NotFinite => reply_error("ERR increment would produce NaN or Infinity"),
         })?;
-        hash.insert(&args[2], sum.as_bytes())?;
+        hash.insert_keeping_expiry(&args[2], sum.as_bytes())?;
         Ok(sum)
     })?;
     context.replies.bulk(sum.as_bytes());

@@ -192,7 +192,8 @@ fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     write!(out, "client_output_buffer_limit_disconnections:{overflows}\r\n")?;
     let tables = context.shared.databases.iter();
     let expired: u64 = tables.map(|table| table.engine.stats().expired_entries_dropped).sum();
-    write!(out, "expired_keys:{expired}\r\n")?;
+    let expired_fields = metrics.expired_fields.load(Relaxed);
+    write!(out, "expired_keys:{expired}\r\nexpired_subkeys:{expired_fields}\r\n")?;
     let evicted: u64 = context.shared.databases.iter().map(evictions).sum();
     write!(out, "evicted_keys:{evicted}\r\n")?;
     for (name, value) in [

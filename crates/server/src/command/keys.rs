@@ -280,6 +280,9 @@ fn encoding(stored: &StoredValue) -> &'static str {
     match (metadata.kind, metadata.encoding) {
         (Kind::Stream, _) => "stream",
         (Kind::Set, Encoding::Integers) => "intset",
+        (_, Encoding::Integers | Encoding::Compact) if metadata.field_expiry.is_some() => {
+            "listpackex"
+        }
         (_, Encoding::Integers | Encoding::Compact) => "listpack",
         (Kind::Hash | Kind::Set, Encoding::Large) => "hashtable",
         (Kind::List, Encoding::Large) => "quicklist",

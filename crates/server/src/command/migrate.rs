@@ -238,9 +238,10 @@ fn read<'k, 'c: 'k>(
 ) -> Result<Option<SentKey<'k>>, Failure> {
     let guard = context.lock(key);
     let Some(stored) = context.read_any(key)? else { return Ok(None) };
-    let sent = SentKey::new(context.database(), key);
     let expires_at = stored.entry.expires_at;
-    let (value, encoding) = read_value(context, key, stored)?;
+    let Some((value, encoding)) = read_value(context, key, stored)? else { return Ok(None) };
+    // After the read, which writes if fields of a hash have expired.
+    let sent = SentKey::new(context.database(), key);
     drop(guard);
     // A time to live of 0 would be none.
     let now = context.shared.now(context.session.table);

@@ -21,6 +21,7 @@
 //! | [`hyperloglog`], [`hll_registers`] | commands on HyperLogLogs, and their format |
 //! | [`bitmaps`], [`bitfield`] | commands on the bits of values |
 //! | [`hashes`], [`lists`], [`sets`] | commands on hashes, lists and sets |
+//! | [`hash_expiry`] | expiry of a hash's fields |
 //! | [`sorted_sets`], [`sorted_set_ranges`], [`sorted_set_algebra`] | commands on sorted sets |
 //! | [`geo`], [`geo_radius`], [`geo_cells`] | positions in sorted sets, and their cells |
 //! | [`streams`], [`stream_reads`], [`stream_args`] | commands on the entries of streams |
@@ -75,6 +76,7 @@ mod functions;
 mod geo;
 mod geo_cells;
 mod geo_radius;
+mod hash_expiry;
 mod hashes;
 mod help;
 mod history;

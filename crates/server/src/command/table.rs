@@ -10,10 +10,10 @@ use super::entry::Command;
 use super::index::{CommandIndex, pack};
 use super::{
     acl, admin, bitfield, bitmaps, blocking, client, cluster, config, connection, databases, dump,
-    expiry, functions, geo, geo_radius, hashes, history, hyperloglog, info, introspect, keys,
-    latency, lcs, lists, memory, migrate, modules, numbers, pubsub, ranges, scan, scripts, sets,
-    slow_log, sort, sorted_set_algebra, sorted_set_ranges, sorted_sets, stream_groups, stream_info,
-    stream_pending, stream_reads, streams, strings, transactions,
+    expiry, functions, geo, geo_radius, hash_expiry, hashes, history, hyperloglog, info,
+    introspect, keys, latency, lcs, lists, memory, migrate, modules, numbers, pubsub, ranges, scan,
+    scripts, sets, slow_log, sort, sorted_set_algebra, sorted_set_ranges, sorted_sets,
+    stream_groups, stream_info, stream_pending, stream_reads, streams, strings, transactions,
 };
 
 /// All commands.
@@ -62,6 +62,7 @@ pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| {
         geo::commands(),
         geo_radius::commands(),
         hashes::commands(),
+        hash_expiry::commands(),
         hyperloglog::commands(),
         lists::commands(),
         lcs::commands(),

@@ -41,6 +41,8 @@ pub(crate) struct Metrics {
     pub(crate) keyspace_hits: AtomicU64,
     /// Lookups of Redis clients that did not find the key.
     pub(crate) keyspace_misses: AtomicU64,
+    /// Fields of hashes that have expired, and were taken out of the count.
+    pub(crate) expired_fields: AtomicU64,
     /// Error replies by their code.
     error_codes: Mutex<BTreeMap<String, u64>>,
     rate: Mutex<Rate>,
@@ -133,6 +135,7 @@ impl Metrics {
             bytes_out: AtomicU64::new(0),
             keyspace_hits: AtomicU64::new(0),
             keyspace_misses: AtomicU64::new(0),
+            expired_fields: AtomicU64::new(0),
             error_codes: Mutex::default(),
             rate: Mutex::new(Rate { since: Instant::now(), before: 0, per_second: 0 }),
             commands,
@@ -235,6 +238,7 @@ impl Metrics {
             &self.bytes_out,
             &self.keyspace_hits,
             &self.keyspace_misses,
+            &self.expired_fields,
         ] {
             counter.store(0, Relaxed);
         }

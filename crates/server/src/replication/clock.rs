@@ -45,6 +45,11 @@ impl GroupClock {
         self.committed.load(Ordering::Acquire)
     }
 
+    /// Whether commands see this node's clock.
+    pub(crate) fn is_leading(&self) -> bool {
+        self.is_leading.load(Ordering::Acquire)
+    }
+
     /// Sets whether commands see this node's clock.
     pub(crate) fn set_leading(&self, is_leading: bool) {
         // What was not committed is lost, with all replies that depend on it.
@@ -73,7 +78,7 @@ impl GroupClock {
 
 impl Clock for GroupClock {
     fn now(&self) -> Timestamp {
-        match self.is_leading.load(Ordering::Acquire) {
+        match self.is_leading() {
             true => self.leading(SystemClock.now()),
             false => self.committed(),
         }

@@ -18,12 +18,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use siltstone::Table;
 use siltstone_collections::layout::PREFIX;
-use siltstone_collections::{Keyspace, UserKeys};
+use siltstone_collections::{EngineRows, ExpiredFields, Hash, Keyspace, UserKeys, WriteSet};
 use siltstone_engine::{
-    Cursor, Durability, Engine, Entry, Error, MAX_KEY_BYTES, Op, Result, Timestamp, WriteBatch,
+    Clock, Cursor, Durability, Engine, Entry, Error, MAX_KEY_BYTES, Op, Result, Timestamp,
+    WriteBatch,
 };
 use siltstone_mica::Store;
 
+use super::expiries::NextExpiry;
 use super::fetch_times::FetchTimes;
 use super::flags_trailer;
 use super::locks::KeyLocks;
@@ -233,11 +235,14 @@ impl Database {
             }
         }
         self.record_change(batch.iter().filter_map(|op| {
-            let expires_at = match op {
-                Op::Put { expires_at, .. } => expires_at,
+            let next = match op {
+                Op::Put { value, expires_at, .. } if self.keyspace.is_some() => {
+                    NextExpiry::of_row(value, expires_at)
+                }
+                Op::Put { expires_at, .. } => expires_at.map(NextExpiry::of_key),
                 Op::Delete { .. } => None,
             };
-            Some((self.user_key(op.key())?, expires_at))
+            Some((self.user_key(op.key())?, next))
         }));
         if let (Ok(()), Some(keyspace)) = (&written, &self.keyspace) {
             keyspace.record_write(batch);
@@ -245,12 +250,39 @@ impl Database {
         written
     }
 
-    /// Notifies the observers of written keys with their expiry, and of removed keys, after the
-    /// write. The caller holds their locks.
+    /// Takes fields of a hash that have expired out of its count. A missing hash has expired with
+    /// its last field. `clock` is that of commands.
+    pub(crate) fn expire_fields(
+        &self,
+        key: &[u8],
+        clock: &dyn Clock,
+    ) -> Result<Option<ExpiredFields>> {
+        let Some(keyspace) = &self.keyspace else { return Ok(None) };
+        let _guard = self.locks.one(key);
+        let rows = EngineRows::newest(self.engine.as_ref());
+        let mut writes = WriteSet::new(&rows, keyspace, clock.now()).with_clock(clock);
+        if writes.stored(key)?.is_none() {
+            return Ok(Some(ExpiredFields { key: key.to_vec(), count: 0, is_removed: true }));
+        }
+        // Opening it counts them. A key of another type has no fields.
+        if Hash::open(&mut writes, key).is_err() {
+            return Ok(None);
+        }
+        let _stopped = writes.take_stopped_clock();
+        let expired = writes.take_expired().pop();
+        let batch = writes.into_batch();
+        if !batch.is_empty() {
+            self.write(&batch)?;
+        }
+        Ok(expired)
+    }
+
+    /// Notifies the observers of written keys with their next expiry, and of removed keys, after
+    /// the write. The caller holds their locks.
     #[inline]
     pub(crate) fn record_change<'k>(
         &self,
-        keys: impl Iterator<Item = (Cow<'k, [u8]>, Option<Timestamp>)>,
+        keys: impl Iterator<Item = (Cow<'k, [u8]>, Option<NextExpiry>)>,
     ) {
         self.observers.changed(self.index, keys);
     }

@@ -9,10 +9,44 @@
 use std::collections::{BTreeSet, HashMap};
 
 use parking_lot::Mutex;
-use siltstone_engine::Timestamp;
+use siltstone_collections::{Metadata, StoredValue};
+use siltstone_engine::{Entry, Timestamp};
 
 /// Maximum number of known expiries.
 const MAX_EXPIRIES: usize = 1 << 20;
+
+/// When a key changes next because something expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NextExpiry {
+    pub(crate) at: Timestamp,
+    /// Fields of a hash expire, not the key.
+    pub(crate) is_of_fields: bool,
+}
+
+impl NextExpiry {
+    /// That of a key that is no hash with fields that expire.
+    pub(crate) fn of_key(at: Timestamp) -> Self {
+        NextExpiry { at, is_of_fields: false }
+    }
+
+    /// That of a key with a value.
+    pub(crate) fn of_stored(stored: &StoredValue) -> Option<Self> {
+        let of_key = stored.entry.expires_at.map(Self::of_key);
+        let fields = stored.metadata.and_then(|metadata| metadata.field_expiry);
+        let Some(fields) = fields.filter(|expiry| expiry.fields > 0) else { return of_key };
+        let is_first = of_key.is_none_or(|key| fields.earliest < key.at);
+        let of_fields = NextExpiry { at: fields.earliest, is_of_fields: true };
+        if is_first { Some(of_fields) } else { of_key }
+    }
+
+    /// That of a row at a user's key.
+    pub(super) fn of_row(value: &[u8], expires_at: Option<Timestamp>) -> Option<Self> {
+        match Metadata::decode(value).is_some_and(|metadata| metadata.field_expiry.is_some()) {
+            true => Self::of_stored(&StoredValue::new(Entry { value: value.to_vec(), expires_at })),
+            false => expires_at.map(Self::of_key),
+        }
+    }
+}
 
 /// Expiries of keys, of all tables.
 #[derive(Default)]
@@ -23,48 +57,48 @@ pub(crate) struct Expiries {
 #[derive(Default)]
 struct State {
     /// Expiry by table and key.
-    by_key: HashMap<(usize, Vec<u8>), Timestamp>,
+    by_key: HashMap<(usize, Vec<u8>), NextExpiry>,
     in_order: BTreeSet<(Timestamp, usize, Vec<u8>)>,
 }
 
 impl Expiries {
-    /// Records a write of a key: its expiry, or `None`.
-    pub(super) fn record(&self, table: usize, key: &[u8], expires_at: Option<Timestamp>) {
+    /// Records a write of a key: its next expiry, or `None`.
+    pub(super) fn record(&self, table: usize, key: &[u8], next: Option<NextExpiry>) {
         let mut state = self.state.lock();
-        if expires_at.is_none() && state.by_key.is_empty() {
+        if next.is_none() && state.by_key.is_empty() {
             return;
         }
         let place = (table, key.to_vec());
         if let Some(before) = state.by_key.remove(&place) {
-            state.in_order.remove(&(before, table, key.to_vec()));
+            state.in_order.remove(&(before.at, table, key.to_vec()));
         }
-        if let Some(at) = expires_at
+        if let Some(next) = next
             && state.by_key.len() < MAX_EXPIRIES
         {
-            state.in_order.insert((at, table, key.to_vec()));
-            state.by_key.insert(place, at);
+            state.in_order.insert((next.at, table, key.to_vec()));
+            state.by_key.insert(place, next);
         }
     }
 
     /// Records the expiry that a key was read with, unless a write has recorded one.
-    pub(crate) fn expect(&self, table: usize, key: &[u8], expires_at: Timestamp) {
+    pub(crate) fn expect(&self, table: usize, key: &[u8], next: NextExpiry) {
         let mut state = self.state.lock();
         let place = (table, key.to_vec());
         if state.by_key.len() < MAX_EXPIRIES && !state.by_key.contains_key(&place) {
-            state.in_order.insert((expires_at, table, key.to_vec()));
-            state.by_key.insert(place, expires_at);
+            state.in_order.insert((next.at, table, key.to_vec()));
+            state.by_key.insert(place, next);
         }
     }
 
-    /// Takes a key whose expiry has passed.
-    pub(crate) fn take_due(&self, now: Timestamp) -> Option<(usize, Vec<u8>)> {
+    /// Takes a key whose next expiry has passed, and whether it was one of fields.
+    pub(crate) fn take_due(&self, now: Timestamp) -> Option<(usize, Vec<u8>, bool)> {
         let mut state = self.state.lock();
         if state.in_order.first()?.0 > now {
             return None;
         }
         let (_, table, key) = state.in_order.pop_first()?;
-        state.by_key.remove(&(table, key.clone()));
-        Some((table, key))
+        let next = state.by_key.remove(&(table, key.clone()));
+        Some((table, key, next.is_some_and(|next| next.is_of_fields)))
     }
 
     /// Exchanges the expiries of two tables.
@@ -97,20 +131,22 @@ mod tests {
     #[test]
     fn the_last_expiry_of_a_key_counts() {
         let expiries = Expiries::default();
-        expiries.record(0, b"a", Some(10));
-        expiries.record(1, b"a", Some(20));
-        expiries.record(0, b"a", Some(30));
-        expiries.record(0, b"b", Some(5));
+        let at = NextExpiry::of_key;
+        let of_fields = NextExpiry { at: 20, is_of_fields: true };
+        expiries.record(0, b"a", Some(at(10)));
+        expiries.record(1, b"a", Some(of_fields));
+        expiries.record(0, b"a", Some(at(30)));
+        expiries.record(0, b"b", Some(at(5)));
         expiries.record(0, b"b", None);
         assert_eq!(expiries.take_due(19), None);
-        assert_eq!(expiries.take_due(30), Some((1, b"a".to_vec())));
-        assert_eq!(expiries.take_due(30), Some((0, b"a".to_vec())));
+        assert_eq!(expiries.take_due(30), Some((1, b"a".to_vec(), true)));
+        assert_eq!(expiries.take_due(30), Some((0, b"a".to_vec(), false)));
         assert_eq!(expiries.take_due(u64::MAX), None);
         // One that was read does not replace one that was written.
-        expiries.expect(0, b"a", 10);
-        expiries.expect(0, b"a", 5);
+        expiries.expect(0, b"a", at(10));
+        expiries.expect(0, b"a", at(5));
         assert_eq!(expiries.take_due(9), None);
-        assert_eq!(expiries.take_due(10), Some((0, b"a".to_vec())));
+        assert_eq!(expiries.take_due(10), Some((0, b"a".to_vec(), false)));
         assert_eq!(expiries.take_due(u64::MAX), None);
     }
 }

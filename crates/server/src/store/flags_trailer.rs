@@ -170,20 +170,24 @@ mod tests {
 
     #[test]
     fn forged_metadata_of_a_collection_is_escaped() {
-        use siltstone_collections::{Encoding, Kind};
-        let metadata = Metadata {
+        use siltstone_collections::{Encoding, FieldExpiry, Kind};
+        let stream = Metadata {
             kind: Kind::Stream,
             version: 1,
             count: 1,
             head: 0,
             encoding: Encoding::Large,
             stream: Default::default(),
+            field_expiry: None,
         };
-        let forged = metadata.encode();
-        let mut stored = append(&forged, ItemMeta::default()).unwrap();
-        assert_eq!(Metadata::decode(&stored), None);
-        assert_eq!(strip(&mut stored), ItemMeta::default());
-        assert_eq!(stored, forged);
+        let field_expiry = Some(FieldExpiry::default());
+        for metadata in [stream, Metadata { kind: Kind::Hash, field_expiry, ..stream }] {
+            let forged = metadata.encode();
+            let mut stored = append(&forged, ItemMeta::default()).unwrap();
+            assert_eq!(Metadata::decode(&stored), None);
+            assert_eq!(strip(&mut stored), ItemMeta::default());
+            assert_eq!(stored, forged);
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use siltstone_engine::{Result, Timestamp, WriteBatch};
 use siltstone_mica::{Action, Outcome, Request, Store, Value};
 
 use super::Database;
+use super::expiries::NextExpiry;
 use super::flags_trailer::{self, ItemMeta};
 
 /// The value is stale: a reader is asked to refresh it.
@@ -91,7 +92,8 @@ impl Database {
         let request = Request { hash: store.hash(key), key, action };
         let answer = store.one(&request, &mut ());
         let version = self.versions.as_ref().map_or(0, |versions| versions.record_write(key));
-        self.record_change([(Cow::Borrowed(key), expires_at)].into_iter());
+        let next = expires_at.map(NextExpiry::of_key);
+        self.record_change([(Cow::Borrowed(key), next)].into_iter());
         let size = (key.len() + value.len()) as u64;
         match answer.outcome.failure("value", size, self.max_value_bytes as u64) {
             Some(error) => Err(error),

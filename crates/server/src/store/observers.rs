@@ -9,10 +9,8 @@
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use siltstone_engine::Timestamp;
-
 use super::blocked_keys::{BLOCKED, BlockedKeys, WaitKind};
-use super::expiries::Expiries;
+use super::expiries::{Expiries, NextExpiry};
 use crate::clients::{Client, Ticket};
 use crate::tracking::{Tracking, TrackingOptions};
 
@@ -38,12 +36,12 @@ pub(crate) struct Observers {
 }
 
 impl Observers {
-    /// Notifies of written keys with their expiry, and of removed keys.
+    /// Notifies of written keys with their next expiry, and of removed keys.
     #[inline]
     pub(super) fn changed<'k>(
         &self,
         table: usize,
-        mut keys: impl Iterator<Item = (Cow<'k, [u8]>, Option<Timestamp>)>,
+        mut keys: impl Iterator<Item = (Cow<'k, [u8]>, Option<NextExpiry>)>,
     ) {
         let active = self.active.load(Ordering::Acquire);
         if active != 0 {
@@ -56,15 +54,15 @@ impl Observers {
         &self,
         active: u32,
         table: usize,
-        keys: &mut dyn Iterator<Item = (Cow<'k, [u8]>, Option<Timestamp>)>,
+        keys: &mut dyn Iterator<Item = (Cow<'k, [u8]>, Option<NextExpiry>)>,
     ) {
         let mut changed = Vec::new();
-        for (key, expires_at) in keys {
+        for (key, next) in keys {
             if active & BLOCKED != 0 {
                 self.blocked.mark_ready(table, &key);
             }
             if active & (TRACKING | EXPIRED_EVENTS) != 0 {
-                self.expiries.record(table, &key, expires_at);
+                self.expiries.record(table, &key, next);
             }
             if active & TRACKING != 0 {
                 changed.push(key);

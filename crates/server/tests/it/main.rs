@@ -24,6 +24,7 @@ mod redis_dump;
 mod redis_encodings;
 mod redis_flush_and_sample;
 mod redis_functions;
+mod redis_hash_expiry;
 mod redis_introspection;
 mod redis_migrate;
 mod redis_notifications;
