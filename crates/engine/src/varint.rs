@@ -21,19 +21,29 @@ pub fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     }
 }
 
-/// Reads a varint of up to 8 bytes from one word, if there is one.
+/// As [`read_varint`], best for one of more than one byte: reads up to 8 bytes from one word, if
+/// there is one.
 #[inline]
-fn read_long_varint(bytes: &[u8]) -> Option<(u64, usize)> {
-    if let Some(word) = bytes.first_chunk::<8>() {
-        let word = u64::from_le_bytes(*word);
-        let stops = !word & 0x8080_8080_8080_8080;
-        if stops != 0 {
-            let used = stops.trailing_zeros() / 8 + 1;
-            let value = pack_low_bits(word & (u64::MAX >> (64 - 8 * used)));
-            return Some((value, used as usize));
-        }
+pub fn read_long_varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    if let Some(word) = bytes.first_chunk::<8>()
+        && let Some(found) = varint_of_word(u64::from_le_bytes(*word))
+    {
+        return Some(found);
     }
     read_by_byte(bytes)
+}
+
+/// Reads the varint in the low bytes of `word`, and its length in bytes; `None` if it does not end
+/// there.
+#[inline]
+pub fn varint_of_word(word: u64) -> Option<(u64, usize)> {
+    let stops = !word & 0x8080_8080_8080_8080;
+    if stops == 0 {
+        return None;
+    }
+    let used = stops.trailing_zeros() / 8 + 1;
+    let value = pack_low_bits(word & (u64::MAX >> (64 - 8 * used)));
+    Some((value, used as usize))
 }
 
 /// Concatenates the low seven bits of each byte.

@@ -57,6 +57,7 @@ mod ingest_rewrite;
 mod inspect;
 mod live_options;
 mod live_range;
+mod log_position;
 mod memtable;
 mod merge_chain;
 mod merge_state;

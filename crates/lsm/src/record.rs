@@ -1,4 +1,4 @@
-//! The records of the write-ahead log, and positions in it.
+//! The records of the write-ahead log. For positions in it see `log_position`.
 //!
 //! ```text
 //! link     := 0:u8  …                             the first record: see siltstone_table::log
@@ -24,11 +24,13 @@
 //!
 //! A reader rejects unknown kinds: skipping one could lose writes.
 
-use siltstone_engine::batch::all_operations;
+use siltstone_engine::batch::{self, all_operations};
 use siltstone_engine::varint::{read_varint, write_varint};
 use siltstone_engine::{BatchOp, Op, WriteBatch};
 use siltstone_table::kind::check_sequence;
 use siltstone_table::{KIND_LINK, MAX_SEQUENCE, SegmentLink};
+
+pub(crate) use crate::log_position::Position;
 
 const KIND_BATCH: u8 = 1;
 const KIND_PART: u8 = 2;
@@ -161,6 +163,24 @@ impl Record {
     }
 }
 
+/// The value that a record's first operation put under `key`, if the record is a valid batch and
+/// this is operation `sequence`, without an expiry. Most records have one such operation; for all
+/// others see [`find`].
+#[inline]
+pub(crate) fn first_put<'r>(record: &'r [u8], key: &[u8], sequence: u64) -> Option<&'r [u8]> {
+    let (&(KIND_BATCH | KIND_PART), rest) = record.split_first()? else { return None };
+    let (first, used) = read_varint(rest)?;
+    let rest = rest.get(used..)?;
+    let (count, used) = read_varint(rest)?;
+    let is_valid = (1..=u64::from(u32::MAX)).contains(&count)
+        && first.checked_add(count).is_some_and(|end| end <= MAX_SEQUENCE);
+    if first != sequence || first == 0 || !is_valid {
+        return None;
+    }
+    let (found, value) = batch::first_put(rest.get(used..)?)?;
+    (found == key).then_some(value)
+}
+
 /// Finds the operation `sequence` of a record; parses only the operations before it.
 pub(crate) fn find(record: &[u8], sequence: u64) -> Result<Op<'_>, String> {
     let header = Header::decode(record)?;
@@ -287,63 +307,6 @@ fn take_count(bytes: &mut &[u8]) -> Result<u32, String> {
     }
 }
 
-/// The position and the approximate length of a log record, in 64 bits:
-/// the file offset in the low 40, the length in units of 32 bytes (rounded up) in the high 24.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Position(u64);
-
-const OFFSET_BITS: u32 = 40;
-const LENGTH_UNIT: u64 = 32;
-
-impl Position {
-    pub(crate) fn new(offset: u64, bytes: usize) -> Self {
-        // The length only avoids a second read, so one that does not fit may be truncated.
-        let units = (bytes as u64).div_ceil(LENGTH_UNIT).min((1 << (64 - OFFSET_BITS)) - 1);
-        debug_assert!(offset < 1 << OFFSET_BITS, "a log ends with its memtable, long before 1 TiB");
-        Position(units << OFFSET_BITS | offset)
-    }
-
-    pub(crate) fn from_bits(bits: u64) -> Self {
-        Position(bits)
-    }
-
-    pub(crate) fn bits(self) -> u64 {
-        self.0
-    }
-
-    pub(crate) fn offset(self) -> u64 {
-        self.0 & ((1 << OFFSET_BITS) - 1)
-    }
-
-    /// The length of the record in bytes, rounded up; exact only below 512 MiB.
-    pub(crate) fn expected_bytes(self) -> u64 {
-        (self.0 >> OFFSET_BITS) * LENGTH_UNIT
-    }
-
-    /// Appends the position as a CL-SSTable stores it: varints of the offset, the length in units,
-    /// and the expiry if the operation has one. Tables of earlier versions leave the expiry out;
-    /// the meta block [`LOG_OF_RUN`](crate::version::LOG_OF_RUN) says which form a table has.
-    pub(crate) fn encode(self, expires_at: Option<u64>, out: &mut Vec<u8>) {
-        write_varint(out, self.offset());
-        write_varint(out, self.0 >> OFFSET_BITS);
-        if let Some(expires_at) = expires_at {
-            write_varint(out, expires_at);
-        }
-    }
-
-    /// Decodes the result of [`encode`](Position::encode); `None` if it is malformed.
-    pub(crate) fn decode(mut bytes: &[u8]) -> Option<(Self, Option<u64>)> {
-        let mut next = || {
-            let (value, used) = read_varint(bytes)?;
-            bytes = &bytes[used..];
-            Some(value)
-        };
-        let (offset, units, expires_at) = (next()?, next()?, next());
-        let fits = offset < 1 << OFFSET_BITS && units < 1 << (64 - OFFSET_BITS);
-        (bytes.is_empty() && fits).then_some((Position(units << OFFSET_BITS | offset), expires_at))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -465,26 +428,5 @@ mod tests {
         }
         assert!(Record::decode(&[]).is_err());
         assert!(Record::decode(&[9]).is_err());
-    }
-
-    #[test]
-    fn position_survives_encoding() {
-        for (offset, bytes) in [(0, 0), (31, 1), (1 << 30, 100), ((1 << 40) - 1, 1 << 29)] {
-            let position = Position::new(offset, bytes);
-            assert_eq!(position.offset(), offset);
-            assert!(position.expected_bytes() + LENGTH_UNIT >= bytes as u64);
-            for expires_at in [None, Some(0), Some(u64::MAX)] {
-                let mut out = Vec::new();
-                position.encode(expires_at, &mut out);
-                assert_eq!(Position::decode(&out), Some((position, expires_at)));
-                if expires_at.is_none() {
-                    assert_eq!(Position::decode(&out[..out.len() - 1]), None);
-                } else {
-                    out.push(0);
-                    assert_eq!(Position::decode(&out), None);
-                }
-            }
-            assert_eq!(Position::from_bits(position.bits()), position);
-        }
     }
 }

@@ -12,6 +12,7 @@
 //! - [`bits`] and [`codes`]: bit strings, and integer codes in them, for entropy-coded tries.
 //! - [`hash`]: the hash of keys for filters and sketches.
 //! - [`prefetch`](mod@prefetch): prefetching cache lines.
+//! - [`key_buffer`]: a reused buffer for one key.
 //! - [`key_head`](mod@key_head): the first 8 bytes of a key as an integer.
 //! - [`key_heads`]: a search of sorted keys by such integers.
 //! - [`splitmix`]: a seeded pseudo-random generator with a stable sequence.
@@ -29,6 +30,7 @@ pub mod cuckoo;
 pub mod ect;
 pub mod hash;
 pub mod hyperloglog;
+pub mod key_buffer;
 pub mod key_head;
 pub mod key_heads;
 pub mod prefetch;
@@ -48,6 +50,7 @@ pub use cuckoo::{CuckooFilter, CuckooTable};
 pub use ect::{Ect, EctBuilder, HashKey};
 pub use hash::hash64;
 pub use hyperloglog::HyperLogLog;
+pub use key_buffer::KeyBuffer;
 pub use key_head::key_head;
 pub use key_heads::KeyHeads;
 pub use prefetch::prefetch;

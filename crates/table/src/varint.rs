@@ -4,7 +4,7 @@
 //!
 //! Invariant: reads no byte out of bounds.
 
-use siltstone_engine::varint::read_varint;
+use siltstone_engine::varint::read_long_varint;
 
 /// Decodes the varint at `*at` and advances `at`; `None` if it is truncated or over 64 bits.
 #[inline(always)]
@@ -14,7 +14,7 @@ pub(crate) fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
         *at += 1;
         return Some(u64::from(first));
     }
-    let (value, used) = read_varint(bytes.get(*at..)?)?;
+    let (value, used) = read_long_varint(bytes.get(*at..)?)?;
     *at += used;
     Some(value)
 }

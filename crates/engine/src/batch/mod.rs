@@ -22,7 +22,7 @@ use log_form::{
 };
 
 use crate::varint::write_varint;
-pub use log_form::{BatchOp, Op, all_operations, operations, write_key};
+pub use log_form::{BatchOp, Op, all_operations, first_put, operations, write_key};
 
 /// A list of writes that is applied in order, completely or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -8,11 +8,13 @@
 //! deletion are moved past the range by one seek. A move that passes many tombstones is charged for
 //! them (`compact::tombstones`).
 
+use std::ops::Bound;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use arc_swap::Guard;
 use siltstone_engine::{Clock, Cursor, KeyRange, ReadPoint, Result, Timestamp};
+use siltstone_structures::KeyBuffer;
 use siltstone_table::Kind;
 
 use super::Merge;
@@ -36,7 +38,7 @@ pub(crate) struct TreeCursor {
     clock: Arc<dyn Clock>,
     state: State,
     /// The copied entry, or the key being skipped.
-    key: Vec<u8>,
+    key: KeyBuffer,
     value: Vec<u8>,
     expires_at: u64,
     wants_values: bool,
@@ -104,7 +106,7 @@ impl TreeCursor {
             skips: SkipGuard::default(),
             clock,
             state: State::Invalid,
-            key: Vec::new(),
+            key: KeyBuffer::default(),
             value: Vec::new(),
             expires_at: 0,
             wants_values: true,
@@ -117,10 +119,12 @@ impl TreeCursor {
     }
 
     /// Moves forwards to the first visible entry in range.
+    #[inline]
     fn find_forward(&mut self) -> Result<bool> {
         self.state = State::Invalid;
         while self.merge.valid() {
-            if !self.range.is_before_end(self.merge.key()) {
+            let has_end = self.range.end != Bound::Unbounded;
+            if has_end && !self.range.is_before_end(self.merge.key()) {
                 return Ok(false);
             }
             let Some(deleted) = self.deleted_up_to(true)? else { continue };
@@ -129,11 +133,8 @@ impl TreeCursor {
                 self.merge.next()?;
                 continue;
             }
-            if sequence > deleted {
-                self.resolve()?;
-            }
-            let kind = self.merge.kind();
-            let expires_at = if kind == Kind::PutExpiring { self.merge.expires_at() } else { 0 };
+            let (kind, expires_at) =
+                if sequence > deleted { self.resolve()? } else { (self.merge.kind(), 0) };
             let is_gone = sequence < deleted || is_gone(kind, expires_at, &*self.clock);
             if !is_gone && kind == Kind::Merge {
                 let key = self.merge.key().to_vec();
@@ -156,7 +157,7 @@ impl TreeCursor {
     /// does. `None` if the merge has moved past the rest of the deleted range instead.
     #[inline(always)]
     fn deleted_up_to(&mut self, is_forward: bool) -> Result<Option<u64>> {
-        if !self.skips.is_ordered(self.merge.key(), is_forward) {
+        if self.skips.is_active() && !self.skips.is_ordered(self.merge.key(), is_forward) {
             return Err(self.merge.out_of_order());
         }
         let Some(deletes) = &mut self.deletes else { return Ok(Some(0)) };
@@ -178,7 +179,8 @@ impl TreeCursor {
     /// Counts the key that was just passed.
     fn count_passed(&mut self, is_tombstone: bool) {
         if is_tombstone && self.passed == 0 {
-            self.passed_from.clone_from(&self.key);
+            self.passed_from.clear();
+            self.passed_from.extend_from_slice(self.key.as_slice());
         }
         self.passed += u64::from(is_tombstone);
     }
@@ -198,28 +200,45 @@ impl TreeCursor {
         Ok(true)
     }
 
-    fn resolve(&mut self) -> Result<()> {
+    /// Makes the value available if it is wanted. Returns kind and expiry.
+    #[inline]
+    fn resolve(&mut self) -> Result<(Kind, u64)> {
         if self.wants_values { self.merge.resolve() } else { self.merge.resolve_without_value() }
     }
 
     /// Moves past all versions of the key under the merge.
+    #[inline(always)]
     fn skip_key(&mut self) -> Result<()> {
-        self.key.clear();
-        self.key.extend_from_slice(self.merge.key());
+        self.key.set(self.merge.key());
         let head = self.merge.key_head();
-        for _ in 0..MAX_STEPS_BEFORE_SEEK {
+        self.merge.next()?;
+        if self.is_past_key(head) { Ok(()) } else { self.skip_older_versions(head) }
+    }
+
+    /// Whether the merge is not at a version of the copied key, whose head is `head`.
+    #[inline]
+    fn is_past_key(&self, head: u64) -> bool {
+        !self.merge.valid()
+            || self.merge.key_head() != head
+            || self.merge.key() != self.key.as_slice()
+    }
+
+    /// Moves past the other versions of the copied key, whose head is `head`.
+    #[inline(never)]
+    fn skip_older_versions(&mut self, head: u64) -> Result<()> {
+        for _ in 1..MAX_STEPS_BEFORE_SEEK {
             self.merge.next()?;
-            let is_other = |merge: &Merge| merge.key_head() != head || merge.key() != self.key;
-            if !self.merge.valid() || is_other(&self.merge) {
+            if self.is_past_key(head) {
                 return Ok(());
             }
         }
-        if !self.skips.note(&self.key, self.merge.runs()) {
+        let key = self.key.as_slice();
+        if !self.skips.note(key, self.merge.runs()) {
             return Err(self.merge.out_of_order());
         }
         // Sequence 0 comes after all versions of a key.
-        self.merge.seek(&self.key, 0)?;
-        while self.merge.valid() && self.merge.key() == self.key {
+        self.merge.seek(key, 0)?;
+        while self.merge.valid() && self.merge.key() == key {
             self.merge.next()?;
         }
         Ok(())
@@ -233,13 +252,11 @@ impl TreeCursor {
                 return Ok(false);
             }
             let Some(deleted) = self.deleted_up_to(false)? else { continue };
-            self.key.clear();
-            self.key.extend_from_slice(self.merge.key());
+            self.key.set(self.merge.key());
             let mut newest = None;
-            while self.merge.valid() && self.merge.key() == self.key {
+            while self.merge.valid() && self.merge.key() == self.key.as_slice() {
                 if (deleted..=self.at).contains(&self.merge.sequence()) {
-                    self.resolve()?;
-                    newest = Some((self.merge.kind(), self.merge.expires_at()));
+                    newest = Some(self.resolve()?);
                     self.value.clear();
                     if self.wants_values {
                         self.value.extend_from_slice(self.merge.value());
@@ -252,7 +269,7 @@ impl TreeCursor {
                 && !is_gone(kind, expires_at, &*self.clock)
             {
                 let is_there = if kind == Kind::Merge {
-                    let key = self.key.clone();
+                    let key = self.key.as_slice().to_vec();
                     self.read_operands(&key)?
                 } else {
                     self.expires_at = if kind == Kind::PutExpiring { expires_at } else { 0 };
@@ -270,28 +287,40 @@ impl TreeCursor {
     /// Runs a positioning move.
     fn position(&mut self, step: impl FnOnce(&mut Self) -> Result<bool>) -> Result<bool> {
         self.skips.reset();
-        if let Some(tree) = self.tree.upgrade() {
-            tree.counters.seeks.increment();
-            tree.charge_seeks(&self.view, 0, self.view.version.level0.len() as u64);
-        }
-        self.move_with(step)
+        self.passed = 0;
+        let result = step(self);
+        self.end_move(true, result)
     }
 
-    /// Runs a move; after an error the cursor is invalid.
+    /// Runs a move that is no positioning move; after an error the cursor is invalid.
+    #[inline]
     fn move_with(&mut self, step: impl FnOnce(&mut Self) -> Result<bool>) -> Result<bool> {
         self.passed = 0;
         let result = step(self);
-        if self.passed >= MIN_PASSED
-            && let Some(tree) = self.tree.upgrade()
-        {
-            tree.counters.tombstones_passed.fetch_add(self.passed, Relaxed);
-            tree.charge_tombstones(&self.view, self.passed, [&self.passed_from, &self.key]);
+        if self.passed < MIN_PASSED && !self.merge.has_l0_seeks() && result.is_ok() {
+            return result;
         }
+        self.end_move(false, result)
+    }
+
+    /// Charges for a move with this result.
+    #[inline(never)]
+    fn end_move(&mut self, is_positioning: bool, result: Result<bool>) -> Result<bool> {
         let seeks = self.merge.take_l0_seeks();
-        if seeks > 0
-            && let Some(tree) = self.tree.upgrade()
-        {
-            tree.charge_seeks(&self.view, seeks, 0);
+        if let Some(tree) = self.tree.upgrade() {
+            if self.passed >= MIN_PASSED {
+                tree.counters.tombstones_passed.fetch_add(self.passed, Relaxed);
+                let ends = [&self.passed_from, self.key.as_slice()];
+                tree.charge_tombstones(&self.view, self.passed, ends);
+            }
+            let mut filtered = 0;
+            if is_positioning {
+                tree.counters.seeks.increment();
+                filtered = self.view.version.level0.len() as u64;
+            }
+            if seeks + filtered > 0 {
+                tree.charge_seeks(&self.view, seeks, filtered);
+            }
         }
         if result.is_err() {
             self.state = State::Invalid;
@@ -313,9 +342,9 @@ impl Cursor for TreeCursor {
     fn first(&mut self) -> Result<bool> {
         self.position(|c| {
             match &c.range.start {
-                std::ops::Bound::Unbounded => c.merge.first()?,
-                std::ops::Bound::Included(key) => c.merge.seek(key, u64::MAX)?,
-                std::ops::Bound::Excluded(key) => {
+                Bound::Unbounded => c.merge.first()?,
+                Bound::Included(key) => c.merge.seek(key, u64::MAX)?,
+                Bound::Excluded(key) => {
                     let key = key.clone();
                     c.merge.seek(&key, u64::MAX)?;
                     while c.merge.valid() && c.merge.key() == key {
@@ -330,9 +359,9 @@ impl Cursor for TreeCursor {
     fn last(&mut self) -> Result<bool> {
         self.position(|c| {
             match c.range.end.clone() {
-                std::ops::Bound::Unbounded => c.merge.last()?,
-                std::ops::Bound::Included(key) => c.merge.seek_back(&key, 0)?,
-                std::ops::Bound::Excluded(key) => {
+                Bound::Unbounded => c.merge.last()?,
+                Bound::Included(key) => c.merge.seek_back(&key, 0)?,
+                Bound::Excluded(key) => {
                     c.merge.seek_back(&key, 0)?;
                     while c.merge.valid() && c.merge.key() == key {
                         c.merge.prev()?;
@@ -371,9 +400,9 @@ impl Cursor for TreeCursor {
                 State::Copied => {
                     c.skips.reset();
                     let key = std::mem::take(&mut c.key);
-                    c.merge.seek(&key, u64::MAX)?;
+                    c.merge.seek(key.as_slice(), u64::MAX)?;
                     c.key = key;
-                    if c.merge.valid() && c.merge.key() == c.key {
+                    if c.merge.valid() && c.merge.key() == c.key.as_slice() {
                         c.skip_key()?;
                     }
                 }
@@ -408,7 +437,7 @@ impl Cursor for TreeCursor {
     fn key(&self) -> &[u8] {
         match self.state {
             State::OnMerge | State::OnOperand => self.merge.key(),
-            State::Copied => &self.key,
+            State::Copied => self.key.as_slice(),
             State::Invalid => panic!("the cursor is not positioned"),
         }
     }

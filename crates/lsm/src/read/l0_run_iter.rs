@@ -13,6 +13,7 @@ use std::sync::Arc;
 use siltstone_engine::{Purpose, Result};
 use siltstone_table::{IterOptions, Kind, TableIter};
 
+use super::run_heap::RunHead;
 use super::value_prefetcher::{PrefetchBudget, ValuePrefetcher};
 use crate::blob_ref::BlobRef;
 use crate::live_range::LiveRange;
@@ -124,28 +125,36 @@ impl L0RunIter {
         self.table.table().may_contain_range(from, to)
     }
 
-    pub(crate) fn next(&mut self) -> Result<()> {
-        self.table.next()?;
-        self.skip_dead_forward()?;
-        self.prefetch_value();
-        Ok(())
-    }
-
-    /// Prefetches the current value, which a scan needs when the keys before it in other runs have
-    /// been passed.
-    fn prefetch_value(&mut self) {
-        if self.is_valid
-            && self.purpose == Purpose::Scan
-            && self.table.kind() == Kind::Position
+    /// Moves to the next version and returns its head; `None` at the end. Prefetches the value,
+    /// which a scan needs when the keys before it in other runs have been passed.
+    #[inline]
+    pub(super) fn next(&mut self) -> Result<Option<RunHead>> {
+        (self.position, self.value, self.is_valid) = (None, ValueLocation::Table, false);
+        if !self.table.next()? {
+            return Ok(None);
+        }
+        if !self.live.is_full() && !self.live.contains(self.table.key()) {
+            self.skip_dead_forward()?;
+            if !self.is_valid {
+                return Ok(None);
+            }
+        }
+        self.is_valid = true;
+        let entry = self.table.entry();
+        if self.purpose == Purpose::Scan
+            && entry.kind == Kind::Position
             && let Some(log) = &self.log
-            && let Ok(decoded) = log.position(self.table.value())
+            // One that is malformed is reported when its value is read.
+            && let Some(decoded) = Position::decode(entry.value)
         {
             log.prefetch(decoded.0);
             self.position = Some(decoded);
         }
+        Ok(Some(RunHead::of(entry.key, entry.sequence)))
     }
 
     /// The position of the current entry's value in `log`.
+    #[inline]
     fn position(&self, log: &LogFile) -> Result<DecodedPosition> {
         match self.position {
             Some(decoded) => Ok(decoded),
@@ -180,7 +189,25 @@ impl L0RunIter {
 
     /// Makes kind, expiry and value available. Cost: a read of the log if the value is there and
     /// was not prefetched.
+    #[inline]
     pub(crate) fn resolve(&mut self) -> Result<()> {
+        if let (Some((position, _)), Some(log)) = (self.position, &self.log)
+            && matches!(self.value, ValueLocation::Table)
+            && self.prefetcher.is_none()
+        {
+            self.copied.clear();
+            let version = (self.table.key(), self.table.sequence());
+            if let Some(logged) = log.copy_cached_put(position, version, &mut self.copied) {
+                (self.logged, self.value) = (logged, ValueLocation::Copied);
+                return Ok(());
+            }
+        }
+        self.resolve_any()
+    }
+
+    /// As [`resolve`](Self::resolve), wherever the value is.
+    #[inline(never)]
+    fn resolve_any(&mut self) -> Result<()> {
         if !matches!(self.value, ValueLocation::Table) {
             return Ok(());
         }
@@ -235,7 +262,7 @@ impl L0RunIter {
             && let Some(log) = &self.log
         {
             if !log.has_expiry() {
-                return self.resolve();
+                return self.resolve_any();
             }
             let (_, expires_at) = self.position(log)?;
             self.logged = LoggedValue::without_value(expires_at);

@@ -1,9 +1,7 @@
 //! Merges sorted runs with a binary heap of runs, ordered by the current version of each.
 //!
-//! The heap contains the indexes of valid runs, the next one in the current direction on top. A
-//! step advances the top run and sifts it down: about log₂(runs) comparisons, often one, because
-//! the same run tends to be next again. The heap has the first bytes of each run's key, so most
-//! comparisons are of integers. A change of direction seeks every run.
+//! A step advances the top run and sifts it down (see `run_heap`): about log₂(runs) comparisons,
+//! often one, because the same run tends to be next again. A change of direction seeks every run.
 //!
 //! Forward seeks are lazy:
 //! - If the filter of a run excludes the target key, its seek is deferred. If another run has the
@@ -19,13 +17,13 @@
 //! RowTables (L0 runs in persistent memory) seek together, newest to oldest, so that each narrows
 //! the next by its hints (see `rowtable::hints`).
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_structures::{BloomProbe, hash64, key_head};
+use siltstone_structures::{BloomProbe, hash64};
 use siltstone_table::{IterOptions, Kind};
 
+use super::run_heap::{RunHead, RunHeap};
 use super::seek_state::SeekState;
 use super::source::{self, Source};
 use crate::blob_ref::BlobRef;
@@ -44,7 +42,7 @@ pub(crate) struct Merge {
     view: Option<Arc<View>>,
     /// The index of the first L0 run of the view.
     first_l0: usize,
-    heap: Vec<HeapItem>,
+    heap: RunHeap,
     direction: Direction,
     /// By run. The keys of deferred runs come after the top.
     seek_states: Vec<SeekState>,
@@ -57,16 +55,6 @@ pub(crate) struct Merge {
     l0_seeks: u64,
     /// Whether RowTables narrow each other's searches.
     hints: bool,
-}
-
-/// A valid run.
-#[derive(Clone, Copy)]
-struct HeapItem {
-    /// The head of its current key.
-    head: u64,
-    /// That of its current version.
-    sequence: u64,
-    run: usize,
 }
 
 /// Seeks RowTables together, newest first.
@@ -82,7 +70,7 @@ impl Merge {
     /// A merge of `runs`; L0 runs come newest first. `hints`: RowTables narrow each other's
     /// searches.
     pub(crate) fn new(runs: Vec<Source>, hints: bool) -> Self {
-        let heap = Vec::with_capacity(runs.len());
+        let heap = RunHeap::new(runs.len());
         let (seek_states, target) = (vec![SeekState::Done; runs.len()], (Vec::new(), 0));
         let direction = Direction::Forward;
         Merge {
@@ -141,6 +129,12 @@ impl Merge {
         }
     }
 
+    /// Whether [`take_l0_seeks`](Self::take_l0_seeks) would return any.
+    #[inline]
+    pub(super) fn has_l0_seeks(&self) -> bool {
+        self.l0_seeks > 0
+    }
+
     /// The number of seeks in L0 runs since the last call.
     pub(crate) fn take_l0_seeks(&mut self) -> u64 {
         std::mem::take(&mut self.l0_seeks)
@@ -191,7 +185,7 @@ impl Merge {
             let (key, sequence) = (self.key().to_vec(), self.sequence());
             self.seek(&key, sequence)?;
         }
-        self.step(|run| run.next().map(|()| run.valid()))
+        self.step(Source::next)
     }
 
     /// To the version before; the merge must be valid.
@@ -200,7 +194,7 @@ impl Merge {
             let (key, sequence) = (self.key().to_vec(), self.sequence());
             self.seek_back(&key, sequence)?;
         }
-        self.step(|run| run.prev().map(|()| run.valid()))
+        self.step(Source::prev)
     }
 
     /// Whether the table of the current version has no version newer than `newest`. The merge must
@@ -236,46 +230,49 @@ impl Merge {
         self.move_top(|run| run.skip_back(start))
     }
 
-    /// Moves the run of the current version by `step`, which returns whether it is still valid.
-    fn move_top(&mut self, step: impl FnOnce(&mut Source) -> Result<bool>) -> Result<()> {
-        let top = self.heap[0].run;
-        let is_valid = match step(&mut self.runs[top]) {
-            Ok(is_valid) => is_valid,
+    /// Moves the run of the current version by `step`, which returns the head of its new version.
+    #[inline]
+    fn move_top(
+        &mut self,
+        step: impl FnOnce(&mut Source) -> Result<Option<RunHead>>,
+    ) -> Result<()> {
+        match step(&mut self.runs[self.heap.top()]) {
+            Ok(head) => {
+                self.heap.update_top(head, &self.runs);
+                Ok(())
+            }
             Err(error) => {
                 self.heap.clear();
-                return Err(error);
+                Err(error)
             }
-        };
-        if is_valid {
-            self.heap[0] = self.heap_item(top);
-        } else {
-            self.heap.swap_remove(0);
         }
-        self.sift_down(0);
-        Ok(())
     }
 
     pub(crate) fn valid(&self) -> bool {
         !self.heap.is_empty()
     }
 
+    #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         self.top().key()
     }
 
     /// The head of the current key: keys with different heads differ.
+    #[inline]
     pub(crate) fn key_head(&self) -> u64 {
-        self.heap[0].head
+        self.heap.top_key_head()
     }
 
+    #[inline]
     pub(crate) fn sequence(&self) -> u64 {
-        self.heap[0].sequence
+        self.heap.top_sequence()
     }
 
-    /// To be called before `kind`, `expires_at` or `value`.
-    pub(crate) fn resolve(&mut self) -> Result<()> {
-        let top = self.heap[0].run;
-        self.runs[top].resolve()
+    /// Returns the kind and the expiry of the current version. To be called before `kind`,
+    /// `expires_at` or `value`.
+    #[inline]
+    pub(crate) fn resolve(&mut self) -> Result<(Kind, u64)> {
+        self.runs[self.heap.top()].resolve()
     }
 
     /// The reference to the value of the current version; `None` if it has none.
@@ -285,9 +282,8 @@ impl Merge {
 
     /// As [`resolve`](Self::resolve) for callers without use for the value, which may be empty
     /// then.
-    pub(crate) fn resolve_without_value(&mut self) -> Result<()> {
-        let top = self.heap[0].run;
-        self.runs[top].resolve_without_value()
+    pub(crate) fn resolve_without_value(&mut self) -> Result<(Kind, u64)> {
+        self.runs[self.heap.top()].resolve_without_value()
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -298,12 +294,14 @@ impl Merge {
         self.top().expires_at()
     }
 
+    #[inline]
     pub(crate) fn value(&self) -> &[u8] {
         self.top().value()
     }
 
+    #[inline]
     fn top(&self) -> &Source {
-        &self.runs[self.heap[0].run]
+        &self.runs[self.heap.top()]
     }
 
     /// Seeks all runs that are not deferred.
@@ -313,7 +311,7 @@ impl Merge {
         mut seek: impl FnMut(&mut Source) -> Result<()>,
         seek_row_tables: Option<SeekAll<'_>>,
     ) -> Result<()> {
-        self.heap.clear();
+        self.heap.restart(direction == Direction::Forward);
         self.direction = direction;
         let together = seek_row_tables.filter(|_| self.hints);
         let mut has_row_tables = false;
@@ -335,7 +333,7 @@ impl Merge {
         if let Some(seek_row_tables) = together.filter(|_| has_row_tables) {
             self.seek_together(seek_row_tables)?;
         }
-        self.make_heap();
+        self.heap.make(&self.runs);
         Ok(())
     }
 
@@ -357,8 +355,8 @@ impl Merge {
 
     /// Adds run `i` to the end of the heap if it is valid.
     fn push_valid(&mut self, i: usize) {
-        if self.runs[i].valid() {
-            self.heap.push(self.heap_item(i));
+        if let Some(head) = self.runs[i].head() {
+            self.heap.push(i, head);
         }
     }
 
@@ -386,7 +384,7 @@ impl Merge {
         if self.deferred == 0 {
             return Ok(());
         }
-        let mut least = self.heap.first().map(|item| item.run);
+        let mut least = self.heap.first();
         for i in (0..self.runs.len()).rev() {
             if self.seek_states[i] == SeekState::Done || !is_needed(self, i, least) {
                 continue;
@@ -400,14 +398,14 @@ impl Merge {
             }
             self.seek_states[i] = SeekState::Done;
             self.deferred -= 1;
-            if self.runs[i].valid() {
-                self.heap.push(self.heap_item(i));
+            if let Some(head) = self.runs[i].head() {
+                self.heap.push(i, head);
                 if least.is_none_or(|least| self.runs[i].is_before(&self.runs[least])) {
                     least = Some(i);
                 }
             }
         }
-        self.make_heap();
+        self.heap.make(&self.runs);
         Ok(())
     }
 
@@ -421,54 +419,14 @@ impl Merge {
         self.seek_states.fill(SeekState::Done);
     }
 
-    fn make_heap(&mut self) {
-        for at in (0..self.heap.len() / 2).rev() {
-            self.sift_down(at);
-        }
-    }
-
-    /// Moves the run of the current version by `step`, which returns whether it is still valid.
-    fn step(&mut self, step: impl FnOnce(&mut Source) -> Result<bool>) -> Result<()> {
+    /// As [`move_top`](Self::move_top), with the deferred seeks that are due by then.
+    #[inline]
+    fn step(&mut self, step: impl FnOnce(&mut Source) -> Result<Option<RunHead>>) -> Result<()> {
         if self.steps == MAX_DEFERRED_STEPS {
             self.seek_deferred_if(|_, _, _| true)?;
         }
         self.steps += 1;
         self.move_top(step)?;
         if self.deferred > 0 { self.seek_deferred() } else { Ok(()) }
-    }
-
-    fn sift_down(&mut self, mut at: usize) {
-        let Some(&item) = self.heap.get(at) else { return };
-        loop {
-            let left = 2 * at + 1;
-            let Some(mut child) = self.heap.get(left) else { break };
-            let mut from = left;
-            if let Some(right) = self.heap.get(left + 1)
-                && self.is_next(right, child)
-            {
-                (child, from) = (right, left + 1);
-            }
-            if !self.is_next(child, &item) {
-                break;
-            }
-            self.heap[at] = *child;
-            at = from;
-        }
-        self.heap[at] = item;
-    }
-
-    /// Whether the version of `a` precedes that of `b` in the current direction.
-    #[inline]
-    fn is_next(&self, a: &HeapItem, b: &HeapItem) -> bool {
-        let (a, b) = if self.direction == Direction::Forward { (a, b) } else { (b, a) };
-        match a.head.cmp(&b.head) {
-            Ordering::Equal => self.runs[a.run].is_before(&self.runs[b.run]),
-            order => order.is_lt(),
-        }
-    }
-
-    fn heap_item(&self, run: usize) -> HeapItem {
-        let source = &self.runs[run];
-        HeapItem { head: key_head(source.key()), sequence: source.sequence(), run }
     }
 }

@@ -20,6 +20,12 @@ impl SkipGuard {
         self.count = 0;
     }
 
+    /// Whether there was a move, so that [`is_ordered`](Self::is_ordered) may return `false`.
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.count > 0
+    }
+
     /// Whether `key` may follow the last move.
     #[inline]
     pub(crate) fn is_ordered(&self, key: &[u8], is_forward: bool) -> bool {

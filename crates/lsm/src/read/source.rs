@@ -12,6 +12,7 @@ use siltstone_table::{IterOptions, Kind};
 
 use super::l0_run_iter::L0RunIter;
 use super::level::LevelIter;
+use super::run_heap::RunHead;
 use super::value_prefetcher::PrefetchBudget;
 use crate::blob_ref::BlobRef;
 use crate::memtable::{Memtable, kind_of};
@@ -116,37 +117,53 @@ impl Source {
     }
 
     /// Moves to the first version from `end` on (`None`: past all), or behind the current table of
-    /// a level; returns whether there is one. A run that is moved past all keeps its position.
-    pub(crate) fn skip_to(&mut self, end: Option<&[u8]>) -> Result<bool> {
-        match (self, end) {
-            (Source::Level(level), end) => level.skip_to(end).map(|()| level.valid()),
-            (run, Some(end)) => run.seek(end, u64::MAX).map(|()| run.valid()),
-            (_, None) => Ok(false),
+    /// a level; returns its head if there is one. A run that is moved past all keeps its position.
+    pub(super) fn skip_to(&mut self, end: Option<&[u8]>) -> Result<Option<RunHead>> {
+        match (&mut *self, end) {
+            (Source::Level(level), end) => level.skip_to(end)?,
+            (run, Some(end)) => run.seek(end, u64::MAX)?,
+            (_, None) => return Ok(None),
         }
+        Ok(self.head())
     }
 
     /// Moves to the last version before `start`, or before the current table of a level; returns
-    /// whether there is one.
-    pub(crate) fn skip_back(&mut self, start: &[u8]) -> Result<bool> {
-        match self {
-            Source::Level(level) => level.skip_back(start).map(|()| level.valid()),
+    /// its head if there is one.
+    pub(super) fn skip_back(&mut self, start: &[u8]) -> Result<Option<RunHead>> {
+        match &mut *self {
+            Source::Level(level) => level.skip_back(start)?,
             // Versions are newest first, so this finds no version of `start` itself.
-            run => run.seek_back(start, u64::MAX).map(|()| run.valid()),
+            run => run.seek_back(start, u64::MAX)?,
         }
+        Ok(self.head())
     }
 
-    pub(crate) fn next(&mut self) -> Result<()> {
-        run!(self, it => it.next())
+    /// Moves to the next version and returns its head; `None` at the end.
+    #[inline]
+    pub(super) fn next(&mut self) -> Result<Option<RunHead>> {
+        match self {
+            Source::L0Run(run) => return run.next(),
+            Source::Memtable(run) => run.next()?,
+            Source::RowTable(run) => run.next()?,
+            Source::Level(run) => run.next()?,
+            Source::Lazy(_) => {}
+        }
+        Ok(self.head())
     }
 
-    pub(crate) fn prev(&mut self) -> Result<()> {
-        run!(self, it => it.prev())
+    /// Moves to the version before and returns its head; `None` at the start.
+    pub(super) fn prev(&mut self) -> Result<Option<RunHead>> {
+        run!(self, it => it.prev())?;
+        Ok(self.head())
     }
 
-    pub(crate) fn valid(&self) -> bool {
-        run!(self, it => it.valid())
+    /// The head of the current version; `None` if the run is not valid.
+    #[inline]
+    pub(super) fn head(&self) -> Option<RunHead> {
+        run!(self, it => it.valid().then(|| RunHead::of(it.key(), it.sequence())))
     }
 
+    #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         run!(self, it => it.key())
     }
@@ -155,13 +172,15 @@ impl Source {
         run!(self, it => it.sequence())
     }
 
-    /// Makes kind, expiry and value available, which may be in a log or blob file.
-    pub(crate) fn resolve(&mut self) -> Result<()> {
+    /// Makes the value available, which may be in a log or blob file. Returns kind and expiry.
+    #[inline]
+    pub(crate) fn resolve(&mut self) -> Result<(Kind, u64)> {
         match self {
-            Source::L0Run(run) => run.resolve(),
-            Source::Level(level) => level.resolve(),
-            Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => Ok(()),
+            Source::L0Run(run) => run.resolve()?,
+            Source::Level(level) => level.resolve()?,
+            Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => {}
         }
+        Ok(run!(self, it => (it.kind(), it.expires_at())))
     }
 
     /// The reference to the value of the current version; `None` if it has none.
@@ -175,12 +194,13 @@ impl Source {
 
     /// As [`resolve`](Self::resolve) for callers without use for the value, which may be empty
     /// then.
-    pub(crate) fn resolve_without_value(&mut self) -> Result<()> {
+    pub(crate) fn resolve_without_value(&mut self) -> Result<(Kind, u64)> {
         match self {
-            Source::L0Run(run) => run.resolve_without_value(),
-            Source::Level(level) => level.resolve_without_value(),
-            Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => Ok(()),
+            Source::L0Run(run) => run.resolve_without_value()?,
+            Source::Level(level) => level.resolve_without_value()?,
+            Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => {}
         }
+        Ok(run!(self, it => (it.kind(), it.expires_at())))
     }
 
     /// The file of the current version; the run must be valid.
@@ -207,6 +227,7 @@ impl Source {
         run!(self, it => it.expires_at())
     }
 
+    #[inline]
     pub(crate) fn value(&self) -> &[u8] {
         run!(self, it => it.value())
     }

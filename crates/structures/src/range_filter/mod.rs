@@ -118,10 +118,11 @@ impl RangeFilter {
         let mut bucket = first;
         loop {
             let ones = self.ones_from(at);
+            // In order, so the first one that is not below the range decides.
             let lows = &self.lows[key..key + ones];
-            let is_in =
-                |&l: &u8| (bucket > first || l >= low(min)) && (bucket < last || l <= low(most));
-            if lows.iter().any(is_in) {
+            let from = if bucket == first { low(min) } else { 0 };
+            let next = lows.get(lows.partition_point(|&l| l < from));
+            if next.is_some_and(|&l| bucket < last || l <= low(most)) {
                 return true;
             }
             if bucket == last {

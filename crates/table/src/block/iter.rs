@@ -8,6 +8,8 @@
 
 use std::sync::Arc;
 
+use siltstone_structures::KeyBuffer;
+
 use super::{Block, MalformedBlock, RawEntry};
 use crate::kind::{EntryRef, Kind};
 
@@ -15,7 +17,7 @@ use crate::kind::{EntryRef, Kind};
 #[derive(Debug)]
 pub struct BlockIter {
     block: Arc<Block>,
-    key: Vec<u8>,
+    key: KeyBuffer,
     /// The offset of the entry at the iterator.
     at: usize,
     /// That entry; `None` if the iterator is unpositioned.
@@ -25,7 +27,7 @@ pub struct BlockIter {
 impl BlockIter {
     /// An unpositioned iterator.
     pub fn new(block: Arc<Block>) -> Self {
-        BlockIter { block, key: Vec::new(), at: 0, entry: None }
+        BlockIter { block, key: KeyBuffer::default(), at: 0, entry: None }
     }
 
     /// Switches to another block, reusing the memory, and returns the previous block.
@@ -64,11 +66,9 @@ impl BlockIter {
         let Some(shared) = key.get(..hit.entry.shared) else {
             return Err(bad_prefix_len(hit.at));
         };
-        let suffix = self.block.slice(hit.entry.key_at, hit.entry.value_at);
-        self.key.clear();
-        self.key.reserve(shared.len() + suffix.len());
-        self.key.extend_from_slice(shared);
-        self.key.extend_from_slice(suffix);
+        self.key.set(shared);
+        let (from, to) = (hit.entry.key_at, hit.entry.value_at);
+        self.key.replace_end(shared.len(), self.block.contents(), from, to);
         self.at = hit.at;
         self.entry = Some(hit.entry);
         Ok(true)
@@ -123,7 +123,7 @@ impl BlockIter {
     pub fn entry(&self) -> EntryRef<'_> {
         let entry = self.current();
         EntryRef {
-            key: &self.key,
+            key: self.key.as_slice(),
             sequence: entry.sequence,
             kind: entry.kind,
             expires_at: entry.expires_at,
@@ -135,7 +135,7 @@ impl BlockIter {
     #[inline]
     pub fn key(&self) -> &[u8] {
         debug_assert!(self.valid());
-        &self.key
+        self.key.as_slice()
     }
 
     /// The sequence number at the iterator. Panics if it is not valid.
@@ -191,8 +191,8 @@ impl BlockIter {
         if entry.shared > self.key.len() {
             return Err(bad_prefix_len(at));
         }
-        self.key.truncate(entry.shared);
-        self.key.extend_from_slice(self.block.slice(entry.key_at, entry.value_at));
+        let (from, to) = (entry.key_at, entry.value_at);
+        self.key.replace_end(entry.shared, self.block.contents(), from, to);
         self.at = at;
         self.entry = Some(entry);
         Ok(true)

@@ -43,6 +43,8 @@ pub use iter::BlockIter;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 
+use siltstone_engine::varint::varint_of_word;
+
 use waypoints::Waypoints;
 
 use crate::cache::CacheableBlock;
@@ -124,6 +126,12 @@ impl Block {
         self.bytes
     }
 
+    /// All bytes of the block.
+    #[inline]
+    pub(crate) fn contents(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The bytes of a value.
     #[inline]
     pub(crate) fn slice(&self, from: usize, to: usize) -> &[u8] {
@@ -164,6 +172,41 @@ impl CacheableBlock for Block {
 /// Decodes the entry at `at`; `None` if it is malformed.
 #[inline(always)]
 fn decode(entries: &[u8], at: usize) -> Option<RawEntry> {
+    match decode_short(entries, at) {
+        Some(entry) => Some(entry),
+        None => decode_any(entries, at),
+    }
+}
+
+/// As [`decode`], for the most frequent form: lengths of one byte, a tag of up to eight, and no
+/// expiry.
+#[inline(always)]
+fn decode_short(entries: &[u8], at: usize) -> Option<RawEntry> {
+    let head = entries.get(at..)?.first_chunk::<11>()?;
+    let (shared, unshared) = (head[0], head[1]);
+    let word = head.get(2..).and_then(|rest| rest.first_chunk())?;
+    let (tag, tag_bytes) = varint_of_word(u64::from_le_bytes(*word))?;
+    let value_len = *head.get(2 + tag_bytes)?;
+    let kind = Kind::from_bits((tag & 7) as u8)?;
+    if (shared | unshared | value_len) >= 0x80 || kind.stores_expiry() || kind == Kind::Delete {
+        return None;
+    }
+    let key_at = at + 3 + tag_bytes;
+    let value_at = key_at + usize::from(unshared);
+    let end = value_at + usize::from(value_len);
+    (end <= entries.len()).then_some(RawEntry {
+        shared: usize::from(shared),
+        key_at,
+        value_at,
+        end,
+        sequence: tag >> 3,
+        expires_at: 0,
+        kind,
+    })
+}
+
+#[inline(never)]
+fn decode_any(entries: &[u8], at: usize) -> Option<RawEntry> {
     let mut at = at;
     let shared = varint(entries, &mut at)?;
     let unshared = varint(entries, &mut at)?;

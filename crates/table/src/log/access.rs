@@ -15,6 +15,7 @@
 //! it is compared when it is read first, as a block of an SSTable is when it is cached, and again
 //! only if a short record beside it was read meanwhile.
 
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -195,17 +196,36 @@ impl LogAccess {
         Ok(visit(&record))
     }
 
+    /// Passes the record at `position`, of about `expected` bytes, to `visit`, if it is undamaged
+    /// and in one cached chunk. Otherwise use [`visit`](Self::visit).
+    #[inline]
+    pub fn visit_cached<R>(
+        &self,
+        position: u64,
+        expected: u64,
+        visit: impl FnOnce(&[u8]) -> Option<R>,
+    ) -> Option<R> {
+        let cached = self.cached.as_ref()?;
+        let i = (position / CHUNK_BYTES as u64) as usize;
+        if !fits_chunk(position, expected) || i >= cached.blocks() {
+            return None;
+        }
+        let chunk = cached.get_cached(i)?;
+        visit(chunk.record(&self.sum, position)?)
+    }
+
     /// Prefetches the start of the record at `position` into the CPU caches, if it is cached.
     #[inline]
     pub fn prefetch(&self, position: u64) {
         let i = (position / CHUNK_BYTES as u64) as usize;
-        if let Some(cached) = self.cached.as_ref().filter(|cached| i < cached.blocks())
-            && let Some(chunk) = cached.peek(i)
-        {
+        let Some(cached) = &self.cached else { return };
+        let chunk = cached.address(i);
+        if !chunk.is_null() {
             let at = position as usize % CHUNK_BYTES;
-            let start = &raw const chunk.bytes[at];
-            (0..PREFETCHED_LINES).for_each(|line| prefetch(start.wrapping_add(line * LINE_BYTES)));
-            prefetch(&raw const chunk.checked[at / SLOT_BYTES]);
+            let place = |offset: usize| prefetch(chunk.wrapping_byte_add(offset));
+            let start = offset_of!(Chunk, bytes) + at;
+            (0..PREFETCHED_LINES).for_each(|line| place(start + line * LINE_BYTES));
+            place(offset_of!(Chunk, checked) + at / SLOT_BYTES);
         }
     }
 

@@ -167,13 +167,17 @@ impl TableIter {
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "entries are lent, which Iterator cannot do")]
     pub fn next(&mut self) -> Result<bool> {
-        if !self.valid() {
+        let Some(block) = self.block.as_mut().filter(|block| block.valid()) else {
             return Ok(false);
+        };
+        match block.next() {
+            Ok(true) => Ok(true),
+            Ok(false) => self.next_block(),
+            Err(bad) => {
+                self.unposition();
+                Err(self.source.table.malformed(self.at, bad))
+            }
         }
-        if self.move_in_block(BlockIter::next)? {
-            return Ok(true);
-        }
-        self.next_block()
     }
 
     /// Moves to the previous entry; the iterator must be valid.
@@ -248,6 +252,7 @@ impl TableIter {
         self.block = None;
     }
 
+    #[inline(never)]
     fn next_block(&mut self) -> Result<bool> {
         if self.at + 1 >= self.source.blocks() {
             return Ok(false);
