@@ -16,7 +16,7 @@ use siltstone_engine::{KeyRange, Result as StoreResult, Timestamp};
 
 use crate::encoding_limits::{CompactLimit, EncodingLimits};
 use crate::error::{Error, Result};
-use crate::layout::{ELEMENT_PREFIX_BYTES, Space, element_key, hash_of, owner_key, stored_key};
+use crate::layout::{ELEMENT_PREFIX_BYTES, Space, element_key, hash_of, owner_key};
 use crate::metadata::{Encoding, Kind, Metadata, StreamState};
 use crate::rows::{Order, Visit};
 use crate::write_set::WriteSet;
@@ -38,7 +38,7 @@ const NEIGHBOURS: usize = 16;
 /// A collection that is being read or changed.
 pub struct Collection<'w, 'r> {
     writes: &'w mut WriteSet<'r>,
-    key: Vec<u8>,
+    key: &'w [u8],
     pub(crate) metadata: Metadata,
     expires_at: Option<Timestamp>,
     /// Whether metadata and owner row exist.
@@ -48,15 +48,16 @@ pub struct Collection<'w, 'r> {
 }
 
 impl<'w, 'r> Collection<'w, 'r> {
-    pub(crate) fn open(writes: &'w mut WriteSet<'r>, key: &[u8], kind: Kind) -> Result<Self> {
-        let stored = writes.stored(key)?;
+    pub(crate) fn open(writes: &'w mut WriteSet<'r>, key: &'w [u8], kind: Kind) -> Result<Self> {
+        let stored = writes.metadata(key)?;
         let is_stored = stored.is_some();
         writes.count_lookup(is_stored);
         let (metadata, expires_at) = match stored {
-            Some(stored) => match stored.metadata {
-                Some(metadata) if metadata.kind == kind => (metadata, stored.entry.expires_at),
-                _ => return Err(Error::WrongType { wanted: kind, found: stored.kind() }),
-            },
+            Some((Some(metadata), expires_at)) if metadata.kind == kind => (metadata, expires_at),
+            Some((other, _)) => {
+                let found = other.map(|metadata| metadata.kind);
+                return Err(Error::WrongType { wanted: kind, found });
+            }
             None => {
                 let version = writes.next_version();
                 let encoding =
@@ -66,7 +67,7 @@ impl<'w, 'r> Collection<'w, 'r> {
                 (Metadata { kind, version, count: 0, head: 1 << 63, encoding, stream }, None)
             }
         };
-        let (key, is_new) = (key.to_vec(), !is_stored);
+        let is_new = !is_stored;
         Ok(Collection { writes, key, metadata, expires_at, is_stored, is_new })
     }
 
@@ -97,9 +98,22 @@ impl<'w, 'r> Collection<'w, 'r> {
             return Ok(None);
         }
         if self.is_new {
-            return Ok(self.writes.pending_row(key).map(|entry| entry.value.clone()));
+            return Ok(self.writes.pending_value(key));
         }
-        Ok(self.writes.row(key)?.map(|entry| entry.value))
+        let mut found = None;
+        self.writes.lookup(key, &mut |value, _| found = Some(value.to_vec()))?;
+        Ok(found)
+    }
+
+    /// Whether there is a row.
+    pub(crate) fn has(&self, key: &[u8]) -> StoreResult<bool> {
+        if self.has_no_rows() {
+            return Ok(false);
+        }
+        match self.is_new {
+            true => Ok(self.writes.pending_value(key).is_some()),
+            false => self.writes.lookup(key, &mut |_, _| ()),
+        }
     }
 
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) {
@@ -139,11 +153,9 @@ impl<'w, 'r> Collection<'w, 'r> {
     /// Writes the metadata and, for a new collection, the owner row. Removes both if there are no
     /// elements left, unless it may be empty.
     pub(crate) fn save(&mut self) {
-        let owner = owner_key(self.metadata.version);
         if self.metadata.count == 0 && !self.metadata.kind.may_be_empty() {
             if self.is_stored {
-                self.writes.delete(&stored_key(&self.key));
-                self.writes.delete(&owner);
+                self.writes.delete_collection(self.key, self.metadata.version);
             }
             self.is_stored = false;
             self.expires_at = None;
@@ -152,9 +164,9 @@ impl<'w, 'r> Collection<'w, 'r> {
             self.is_new = true;
             return;
         }
-        self.writes.put(&stored_key(&self.key), &self.metadata.encode(), self.expires_at);
+        self.writes.save(self.key, self.metadata, self.expires_at);
         if !self.is_stored {
-            self.writes.put(&owner, &self.key, None);
+            self.writes.put(&owner_key(self.metadata.version), self.key, None);
             self.is_stored = true;
         }
     }

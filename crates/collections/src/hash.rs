@@ -30,7 +30,7 @@ impl<'w, 'r> Hash<'w, 'r> {
     ///
     /// # Errors
     /// [`Error::WrongType`](crate::Error::WrongType), and those of reads.
-    pub fn open(writes: &'w mut WriteSet<'r>, key: &[u8]) -> OpenResult<Self> {
+    pub fn open(writes: &'w mut WriteSet<'r>, key: &'w [u8]) -> OpenResult<Self> {
         Ok(Hash(Collection::open(writes, key, Kind::Hash)?))
     }
 
@@ -63,7 +63,7 @@ impl<'w, 'r> Hash<'w, 'r> {
     /// Those of reads.
     pub fn insert(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
         let key = self.0.hashed(Space::Fields, field);
-        let is_new = self.0.get(&key)?.is_none();
+        let is_new = !self.0.has(&key)?;
         self.0.metadata.count += u64::from(is_new);
         self.0.raise_encoding(self.0.limits().hash, field.len().max(value.len()));
         self.0.put(&key, value);
@@ -77,7 +77,7 @@ impl<'w, 'r> Hash<'w, 'r> {
     /// Those of reads.
     pub fn remove(&mut self, field: &[u8]) -> Result<bool> {
         let key = self.0.hashed(Space::Fields, field);
-        let is_there = self.0.get(&key)?.is_some();
+        let is_there = self.0.has(&key)?;
         if is_there {
             self.0.metadata.count -= 1;
             self.0.delete(&key);

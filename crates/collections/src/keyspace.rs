@@ -135,17 +135,8 @@ impl Keyspace {
         self.is_current.load(Ordering::Acquire)
     }
 
-    /// Adds the format marker to writes that need it. The caller reports the writes by
-    /// [`record_write`](Self::record_write).
-    pub fn add_marker(&self, writes: &mut Overlay) {
-        let is_reserved =
-            |writes: &Overlay| writes.range(&KeyRange::prefix(&PREFIX)).next().is_some();
-        if !self.is_current() && is_reserved(writes) {
-            writes.push(Op::Put { key: &MARKER_KEY, value: MARKER_VALUE, expires_at: None });
-        }
-    }
-
-    /// As [`add_marker`](Self::add_marker), to a batch of stored keys.
+    /// Adds the format marker to a batch of stored keys that needs it. The caller reports the
+    /// writes by [`record_write`](Self::record_write).
     pub fn mark_batch(&self, batch: &mut WriteBatch) {
         if !self.is_current() && batch.iter().any(|op| op.key().starts_with(&PREFIX)) {
             batch.put(&MARKER_KEY, MARKER_VALUE);

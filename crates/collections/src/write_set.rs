@@ -4,14 +4,14 @@
 //! collection in it and change elements and metadata; [`WriteSet::into_batch`] returns all changes.
 //! The caller holds the locks of the keys from the first read until the batch is written.
 
-use siltstone::transaction::Overlay;
 use siltstone_engine::{Entry, KeyRange, Op, Result, Timestamp, WriteBatch};
 
 use crate::encoding_limits::EncodingLimits;
 use crate::keyspace::Keyspace;
 use crate::layout::{ELEMENT_PREFIX_BYTES, elements_of, owner_key, stored_key};
 use crate::metadata::{Kind, Metadata};
-use crate::rows::{Order, OverlayRows, Rows, Visit};
+use crate::pending_rows::PendingRows;
+use crate::rows::{LookupVisit, Order, OverlayRows, Rows, Visit};
 
 /// Pending changes of a table.
 pub struct WriteSet<'r> {
@@ -19,8 +19,18 @@ pub struct WriteSet<'r> {
     keyspace: &'r Keyspace,
     now: Timestamp,
     limits: EncodingLimits,
-    writes: Overlay,
+    writes: PendingRows,
+    unsaved: Option<UnsavedMetadata>,
     lookups: Lookups,
+}
+
+/// The metadata of the collection that was changed last, whose row is not written yet: it may
+/// change again.
+struct UnsavedMetadata {
+    /// The user's key.
+    key: Vec<u8>,
+    metadata: Metadata,
+    expires_at: Option<Timestamp>,
 }
 
 /// Collections that were opened.
@@ -62,7 +72,8 @@ impl<'r> WriteSet<'r> {
             keyspace,
             now,
             limits: EncodingLimits::DEFAULT,
-            writes: Overlay::default(),
+            writes: PendingRows::default(),
+            unsaved: None,
             lookups: Lookups::default(),
         }
     }
@@ -78,21 +89,78 @@ impl<'r> WriteSet<'r> {
         &self.limits
     }
 
-    fn layered(&self) -> OverlayRows<'_> {
-        OverlayRows { below: self.rows, writes: &self.writes, now: self.now }
+    /// In the memory of a batch, which is returned by [`into_batch`](Self::into_batch).
+    #[must_use]
+    pub fn in_memory_of(mut self, batch: WriteBatch) -> Self {
+        self.writes = PendingRows::in_memory_of(batch);
+        self
     }
 
-    pub(crate) fn row(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.layered().row(key)
+    /// Lends the value of a row and its expiry to `visit`, and returns whether there is one.
+    pub(crate) fn lookup(&self, key: &[u8], visit: &mut LookupVisit<'_>) -> Result<bool> {
+        match self.writes.get(key) {
+            None => self.rows.lookup(key, visit),
+            Some(written) => {
+                let visible = written.filter(|entry| !entry.is_expired(self.now));
+                let is_there = visible.is_some();
+                visible.into_iter().for_each(|entry| visit(&entry.value, entry.expires_at));
+                Ok(is_there)
+            }
+        }
     }
 
-    /// A row as this write set writes it, if it does.
-    pub(crate) fn pending_row(&self, key: &[u8]) -> Option<&Entry> {
-        self.writes.get(key).flatten()
+    /// The value of a row as this write set writes it, if it does.
+    pub(crate) fn pending_value(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.writes.get(key).flatten().map(|entry| entry.value)
     }
 
     pub(crate) fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
-        self.layered().scan(range, order, visit)
+        if self.writes.is_empty() {
+            return self.rows.scan(range, order, visit);
+        }
+        let writes = &*self.writes.as_overlay();
+        OverlayRows { below: self.rows, writes, now: self.now }.scan(range, order, visit)
+    }
+
+    /// Changes the metadata of a collection.
+    pub(crate) fn save(&mut self, key: &[u8], metadata: Metadata, expires_at: Option<Timestamp>) {
+        if let Some(unsaved) = self.unsaved.as_mut().filter(|unsaved| unsaved.key == key) {
+            (unsaved.metadata, unsaved.expires_at) = (metadata, expires_at);
+            return;
+        }
+        self.write_metadata();
+        self.unsaved = Some(UnsavedMetadata { key: key.to_vec(), metadata, expires_at });
+    }
+
+    /// Writes the row of unsaved metadata.
+    fn write_metadata(&mut self) {
+        if let Some(UnsavedMetadata { key, metadata, expires_at }) = self.unsaved.take() {
+            self.put(&stored_key(&key), &metadata.encode(), expires_at);
+        }
+    }
+
+    /// Removes the rows of a collection that has no elements any more.
+    pub(crate) fn delete_collection(&mut self, key: &[u8], version: u64) {
+        self.write_metadata();
+        self.delete(&stored_key(key));
+        self.delete(&owner_key(version));
+    }
+
+    /// The metadata of the collection at a user's key, and its expiry. The metadata are `None` for
+    /// a plain value.
+    pub(crate) fn metadata(
+        &self,
+        key: &[u8],
+    ) -> Result<Option<(Option<Metadata>, Option<Timestamp>)>> {
+        if let Some(unsaved) = self.unsaved.as_ref().filter(|unsaved| unsaved.key == key) {
+            let entry = Some((Some(unsaved.metadata), unsaved.expires_at));
+            return Ok(entry.filter(|(_, at)| at.is_none_or(|at| at > self.now)));
+        }
+        let mut found = None;
+        self.lookup(&stored_key(key), &mut |value, expires_at| {
+            found = Some((Metadata::decode(value), expires_at));
+        })?;
+        Ok(found)
     }
 
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], expires_at: Option<Timestamp>) {
@@ -122,7 +190,17 @@ impl<'r> WriteSet<'r> {
     /// # Errors
     /// Those of reads.
     pub fn stored(&self, key: &[u8]) -> Result<Option<StoredValue>> {
-        Ok(self.row(&stored_key(key))?.map(StoredValue::new))
+        if let Some(unsaved) = self.unsaved.as_ref().filter(|unsaved| unsaved.key == key) {
+            let UnsavedMetadata { metadata, expires_at, .. } = *unsaved;
+            let entry = Entry { value: metadata.encode(), expires_at };
+            let visible = Some(entry).filter(|entry| !entry.is_expired(self.now));
+            return Ok(visible.map(|entry| StoredValue { entry, metadata: Some(metadata) }));
+        }
+        let mut found = None;
+        self.lookup(&stored_key(key), &mut |value, expires_at| {
+            found = Some(StoredValue::new(Entry { value: value.to_vec(), expires_at }));
+        })?;
+        Ok(found)
     }
 
     /// Stores a plain value over a key of any type. `value` is what is stored, so one that looks
@@ -147,8 +225,9 @@ impl<'r> WriteSet<'r> {
     /// # Errors
     /// Those of reads.
     pub fn remove(&mut self, key: &[u8]) -> Result<bool> {
-        let Some(stored) = self.stored(key)? else { return Ok(false) };
-        if let Some(metadata) = stored.metadata {
+        self.write_metadata();
+        let Some((metadata, _)) = self.metadata(key)? else { return Ok(false) };
+        if let Some(metadata) = metadata {
             self.delete(&owner_key(metadata.version));
         }
         self.delete(&stored_key(key));
@@ -165,6 +244,7 @@ impl<'r> WriteSet<'r> {
         if expires_at.is_some_and(|at| at <= self.now) {
             return self.remove(key);
         }
+        self.write_metadata();
         let Some(stored) = self.stored(key)? else { return Ok(false) };
         self.put(&stored_key(key), &stored.entry.value, expires_at);
         Ok(true)
@@ -176,6 +256,7 @@ impl<'r> WriteSet<'r> {
     /// # Errors
     /// Those of reads.
     pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<bool> {
+        self.write_metadata();
         let Some(stored) = self.stored(from)? else { return Ok(false) };
         if from == to {
             return Ok(true);
@@ -196,6 +277,7 @@ impl<'r> WriteSet<'r> {
     /// # Errors
     /// Those of reads.
     pub fn copy_from(&mut self, source: &dyn Rows, from: &[u8], to: &[u8]) -> Result<bool> {
+        self.write_metadata();
         let Some(entry) = source.row(&stored_key(from))? else { return Ok(false) };
         let stored = StoredValue::new(entry);
         let Some(metadata) = stored.metadata else {
@@ -241,15 +323,17 @@ impl<'r> WriteSet<'r> {
         Ok(if rows == samples { bytes * all / rows.max(1) } else { bytes })
     }
 
-    /// Bytes of keys and values written so far.
+    /// Bytes of keys and values written so far, besides metadata.
     pub fn bytes(&self) -> usize {
         self.writes.bytes()
     }
 
     /// All changes as one batch of stored keys, with the format marker if it is missing.
     pub fn into_batch(mut self) -> WriteBatch {
-        self.keyspace.add_marker(&mut self.writes);
-        self.writes.to_batch()
+        self.write_metadata();
+        let mut batch = self.writes.into_batch();
+        self.keyspace.mark_batch(&mut batch);
+        batch
     }
 }
 
