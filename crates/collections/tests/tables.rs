@@ -346,10 +346,11 @@ fn visits_of_ranks_are_those_of_the_range_until_they_end() {
             for order in [Order::Ascending, Order::Descending] {
                 for ranks in [0..100, 0..50, 60..100] {
                     let mut visited = Vec::new();
-                    let walked = set.for_each_rank(ranks.clone(), order, &mut |member, score| {
-                        visited.push((member.to_vec(), score));
-                        visited.len() < 6
-                    })?;
+                    let walked =
+                        set.for_each_rank(ranks.clone(), order, &mut |member, score| {
+                            visited.push((member.to_vec(), score));
+                            visited.len() < 6
+                        })?;
                     let mut all = set.range(ranks.clone(), order)?;
                     assert_eq!(all.len() as u64, ranks.end - ranks.start);
                     if walked != order {

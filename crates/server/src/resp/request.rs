@@ -208,6 +208,12 @@ impl Parser {
         Args::new(if self.is_inline { &self.inline } else { input }, &self.spans)
     }
 
+    /// Forgets the request that has been started.
+    pub(crate) fn restart(&mut self) {
+        self.state = State::Start;
+        self.is_begun = false;
+    }
+
     /// Whether no request has been started.
     pub fn is_idle(&self) -> bool {
         !self.is_begun
