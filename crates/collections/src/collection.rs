@@ -16,7 +16,7 @@ use siltstone_engine::{Entry, KeyRange, Result as StoreResult, Timestamp};
 
 use crate::encoding_limits::{CompactLimit, EncodingLimits};
 use crate::error::{Error, Result};
-use crate::layout::{ELEMENT_PREFIX_BYTES, Space, element_key, hash_of, owner_key, stored_key};
+use crate::layout::{ELEMENT_PREFIX_BYTES, Space, element_key, hash_of, owner_key};
 use crate::metadata::{Encoding, Kind, Metadata, StreamState};
 use crate::rows::{Order, Row, Visit};
 use crate::write_set::WriteSet;
@@ -38,7 +38,7 @@ const NEIGHBOURS: usize = 16;
 /// A collection that is being read or changed.
 pub struct Collection<'w, 'r> {
     writes: &'w mut WriteSet<'r>,
-    key: Vec<u8>,
+    key: &'w [u8],
     pub(crate) metadata: Metadata,
     expires_at: Option<Timestamp>,
     /// Whether metadata and owner row exist.
@@ -50,19 +50,21 @@ pub struct Collection<'w, 'r> {
 }
 
 impl<'w, 'r> Collection<'w, 'r> {
-    pub(crate) fn open(writes: &'w mut WriteSet<'r>, key: &[u8], kind: Kind) -> Result<Self> {
-        let mut stored = writes.stored(key)?;
-        let metadata = stored.as_ref().and_then(|stored| stored.metadata);
-        if metadata.is_some_and(|metadata| metadata.field_expiry.is_some()) && writes.stop_clock() {
-            stored = writes.stored(key)?;
+    pub(crate) fn open(writes: &'w mut WriteSet<'r>, key: &'w [u8], kind: Kind) -> Result<Self> {
+        let mut stored = writes.metadata(key)?;
+        if let Some((Some(Metadata { field_expiry: Some(_), .. }), _)) = stored
+            && writes.stop_clock()
+        {
+            stored = writes.metadata(key)?;
         }
         let is_stored = stored.is_some();
         writes.count_lookup(is_stored);
         let (metadata, expires_at) = match stored {
-            Some(stored) => match stored.metadata {
-                Some(metadata) if metadata.kind == kind => (metadata, stored.entry.expires_at),
-                _ => return Err(Error::WrongType { wanted: kind, found: stored.kind() }),
-            },
+            Some((Some(metadata), expires_at)) if metadata.kind == kind => (metadata, expires_at),
+            Some((other, _)) => {
+                let found = other.map(|metadata| metadata.kind);
+                return Err(Error::WrongType { wanted: kind, found });
+            }
             None => {
                 let version = writes.next_version();
                 let encoding =
@@ -73,7 +75,7 @@ impl<'w, 'r> Collection<'w, 'r> {
                 (Metadata { kind, version, count, head, encoding, stream, field_expiry }, None)
             }
         };
-        let (key, is_new) = (key.to_vec(), !is_stored);
+        let is_new = !is_stored;
         Ok(Collection { writes, key, metadata, expires_at, is_stored, is_new, hidden_to: 0 })
     }
 
@@ -87,7 +89,7 @@ impl<'w, 'r> Collection<'w, 'r> {
     }
 
     pub(crate) fn key(&self) -> &[u8] {
-        &self.key
+        self.key
     }
 
     pub(crate) fn element(&self, space: Space, head: &[u8], tail: &[u8]) -> Vec<u8> {
@@ -121,11 +123,34 @@ impl<'w, 'r> Collection<'w, 'r> {
         if self.has_no_rows() {
             return Ok(None);
         }
-        let entry = match self.is_new {
-            true => self.writes.pending_row(key).cloned(),
-            false => self.writes.row(key)?,
-        };
-        Ok(entry.filter(|entry| !self.hides(entry.expires_at)))
+        let mut found = None;
+        if self.is_new {
+            found = self.writes.pending_entry(key);
+        } else {
+            self.writes.lookup(key, &mut |value, expires_at| {
+                found = Some(Entry { value: value.to_vec(), expires_at });
+            })?;
+        }
+        Ok(found.filter(|entry| !self.hides(entry.expires_at)))
+    }
+
+    /// The expiry of a row; `None` if there is no row.
+    pub(crate) fn expiry(&self, key: &[u8]) -> StoreResult<Option<Option<Timestamp>>> {
+        if self.has_no_rows() {
+            return Ok(None);
+        }
+        let mut found = None;
+        if self.is_new {
+            found = self.writes.pending_entry(key).map(|entry| entry.expires_at);
+        } else {
+            self.writes.lookup(key, &mut |_, expires_at| found = Some(expires_at))?;
+        }
+        Ok(found.filter(|expires_at| !self.hides(*expires_at)))
+    }
+
+    /// Whether there is a row.
+    pub(crate) fn has(&self, key: &[u8]) -> StoreResult<bool> {
+        Ok(self.expiry(key)?.is_some())
     }
 
     fn hides(&self, expires_at: Option<Timestamp>) -> bool {
@@ -181,11 +206,9 @@ impl<'w, 'r> Collection<'w, 'r> {
     /// Writes the metadata and, for a new collection, the owner row. Removes both if there are no
     /// elements left, unless it may be empty.
     pub(crate) fn save(&mut self) {
-        let owner = owner_key(self.metadata.version);
         if self.metadata.count == 0 && !self.metadata.kind.may_be_empty() {
             if self.is_stored {
-                self.writes.delete(&stored_key(&self.key));
-                self.writes.delete(&owner);
+                self.writes.delete_collection(self.key, self.metadata.version);
             }
             self.is_stored = false;
             self.expires_at = None;
@@ -195,9 +218,9 @@ impl<'w, 'r> Collection<'w, 'r> {
             self.is_new = true;
             return;
         }
-        self.writes.put_metadata(&self.key, self.metadata, self.expires_at);
+        self.writes.save(self.key, self.metadata, self.expires_at);
         if !self.is_stored {
-            self.writes.put(&owner, &self.key, None);
+            self.writes.put(&owner_key(self.metadata.version), self.key, None);
             self.is_stored = true;
         }
     }

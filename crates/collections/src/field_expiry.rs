@@ -59,7 +59,7 @@ impl Hash<'_, '_> {
     /// # Errors
     /// Those of reads.
     pub fn expiry(&self, field: &[u8]) -> Result<Option<Option<Timestamp>>> {
-        Ok(self.entry(field)?.map(|entry| entry.expires_at))
+        self.0.expiry(&self.0.hashed(Space::Fields, field))
     }
 
     /// Sets or removes the expiry of a field, if `allows` the old one to be replaced. A new one

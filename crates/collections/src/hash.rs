@@ -35,7 +35,7 @@ impl<'w, 'r> Hash<'w, 'r> {
     ///
     /// # Errors
     /// [`Error::WrongType`](crate::Error::WrongType), and those of reads.
-    pub fn open(writes: &'w mut WriteSet<'r>, key: &[u8]) -> OpenResult<Self> {
+    pub fn open(writes: &'w mut WriteSet<'r>, key: &'w [u8]) -> OpenResult<Self> {
         let mut hash = Hash(Collection::open(writes, key, Kind::Hash)?);
         hash.count_out_expired()?;
         Ok(hash)
@@ -70,8 +70,8 @@ impl<'w, 'r> Hash<'w, 'r> {
     /// Those of reads.
     pub fn insert(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
         let key = self.0.hashed(Space::Fields, field);
-        let old = self.0.entry(&key)?;
-        self.uncount_expiry(old.as_ref().and_then(|entry| entry.expires_at))?;
+        let old = self.0.expiry(&key)?;
+        self.uncount_expiry(old.flatten())?;
         self.put((&key, field), value, old.is_none(), None);
         Ok(old.is_none())
     }
@@ -82,10 +82,9 @@ impl<'w, 'r> Hash<'w, 'r> {
     /// Those of reads.
     pub fn insert_keeping_expiry(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
         let key = self.0.hashed(Space::Fields, field);
-        let old = self.0.entry(&key)?;
-        let is_new = old.is_none();
-        self.put((&key, field), value, is_new, old.and_then(|entry| entry.expires_at));
-        Ok(is_new)
+        let old = self.0.expiry(&key)?;
+        self.put((&key, field), value, old.is_none(), old.flatten());
+        Ok(old.is_none())
     }
 
     fn put(
@@ -107,8 +106,8 @@ impl<'w, 'r> Hash<'w, 'r> {
     /// Those of reads.
     pub fn remove(&mut self, field: &[u8]) -> Result<bool> {
         let key = self.0.hashed(Space::Fields, field);
-        let Some(old) = self.0.entry(&key)? else { return Ok(false) };
-        self.uncount_expiry(old.expires_at)?;
+        let Some(expires_at) = self.0.expiry(&key)? else { return Ok(false) };
+        self.uncount_expiry(expires_at)?;
         self.0.metadata.count -= 1;
         self.0.delete(&key);
         self.0.save();

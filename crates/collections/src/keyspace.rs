@@ -145,25 +145,20 @@ impl Keyspace {
         self.format.load(Ordering::Acquire)
     }
 
-    /// Adds the format marker to writes that need it: `has_field_expiry` if they have the metadata
-    /// of a hash of which fields expire. The caller reports the writes by
+    /// Adds the format marker to a batch of stored keys that needs it: `has_field_expiry` if it has
+    /// the metadata of a hash of which fields expire. The caller reports the writes by
     /// [`record_write`](Self::record_write).
-    pub(crate) fn add_marker(&self, writes: &mut Overlay, has_field_expiry: bool) {
-        let is_reserved =
-            |writes: &Overlay| writes.range(&KeyRange::prefix(&PREFIX)).next().is_some();
+    pub(crate) fn add_marker(&self, batch: &mut WriteBatch, has_field_expiry: bool) {
         let needed = if has_field_expiry { CURRENT } else { STREAMS };
-        if self.format() < needed && is_reserved(writes) {
-            self.is_marking.store(true, Ordering::Release);
-            writes.push(Op::Put { key: &MARKER_KEY, value: MARKER_VALUE, expires_at: None });
-        }
-    }
-
-    /// As [`add_marker`](Self::add_marker), to a batch of stored keys.
-    pub fn mark_batch(&self, batch: &mut WriteBatch) {
-        if self.format() < STREAMS && batch.iter().any(|op| op.key().starts_with(&PREFIX)) {
+        if self.format() < needed && batch.iter().any(|op| op.key().starts_with(&PREFIX)) {
             self.is_marking.store(true, Ordering::Release);
             batch.put(&MARKER_KEY, MARKER_VALUE);
         }
+    }
+
+    /// As [`add_marker`](Self::add_marker), for a batch without such a hash.
+    pub fn mark_batch(&self, batch: &mut WriteBatch) {
+        self.add_marker(batch, false);
     }
 
     /// Records that a batch was written, which may contain the marker.

@@ -18,6 +18,7 @@
 //! | [`rows`] | reads of a table and of pending writes |
 //! | [`keyspace`] | upgrade of old tables, versions, dead rows |
 //! | [`dead_rows`] | the compaction filter that drops dead rows |
+//! | `pending_rows` | the writes of an operation so far |
 //! | [`write_set`] | operations collected into one batch; removal, expiry, renaming, copying |
 //! | [`collection`] | common base of all types |
 //! | [`hash`], [`list`], [`set`], [`sorted_set`] | the types |
@@ -45,6 +46,7 @@ pub mod keyspace;
 pub mod layout;
 pub mod list;
 pub mod metadata;
+mod pending_rows;
 pub mod rows;
 pub mod set;
 pub mod sorted_set;

@@ -42,7 +42,7 @@ impl<'w, 'r> List<'w, 'r> {
     ///
     /// # Errors
     /// [`Error::WrongType`](crate::Error::WrongType), and those of reads.
-    pub fn open(writes: &'w mut WriteSet<'r>, key: &[u8]) -> OpenResult<Self> {
+    pub fn open(writes: &'w mut WriteSet<'r>, key: &'w [u8]) -> OpenResult<Self> {
         Ok(List(Collection::open(writes, key, Kind::List)?))
     }
 

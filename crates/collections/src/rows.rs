@@ -67,6 +67,9 @@ impl fmt::Debug for Row<'_> {
 /// Receives each row; returns whether to continue.
 pub type Visit<'v> = dyn FnMut(Row<'_>) -> bool + 'v;
 
+/// Receives a value and its expiry.
+pub type LookupVisit<'v> = dyn FnMut(&[u8], Option<Timestamp>) + 'v;
+
 /// Rows by stored key ([`crate::stored_key`]), in order.
 pub trait Rows {
     /// The row of a key; `None` if it is missing or expired.
@@ -74,6 +77,16 @@ pub trait Rows {
     /// # Errors
     /// As [`Engine::get`].
     fn row(&self, key: &[u8]) -> Result<Option<Entry>>;
+
+    /// Lends the value of a key and its expiry to `visit`, and returns whether there is one.
+    ///
+    /// # Errors
+    /// As [`row`](Self::row).
+    fn lookup(&self, key: &[u8], visit: &mut LookupVisit<'_>) -> Result<bool> {
+        let entry = self.row(key)?;
+        entry.iter().for_each(|entry| visit(&entry.value, entry.expires_at));
+        Ok(entry.is_some())
+    }
 
     /// Visits the rows of a range until `visit` returns false. Cost: a seek and a step per row.
     ///
@@ -109,6 +122,10 @@ impl Rows for EngineRows<'_> {
             None => self.engine.get(key),
             Some(at) => self.engine.get_at(key, at),
         }
+    }
+
+    fn lookup(&self, key: &[u8], visit: &mut LookupVisit<'_>) -> Result<bool> {
+        self.engine.lookup(key, self.at.as_ref(), visit)
     }
 
     fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
@@ -149,6 +166,13 @@ impl Rows for OverlayRows<'_> {
             Some(written) => Ok(written.filter(|entry| !entry.is_expired(self.now)).cloned()),
             None => self.below.row(key),
         }
+    }
+
+    fn lookup(&self, key: &[u8], visit: &mut LookupVisit<'_>) -> Result<bool> {
+        let Some(written) = self.writes.get(key) else { return self.below.lookup(key, visit) };
+        let visible = written.filter(|entry| !entry.is_expired(self.now));
+        visible.iter().for_each(|entry| visit(&entry.value, entry.expires_at));
+        Ok(visible.is_some())
     }
 
     fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {

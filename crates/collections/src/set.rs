@@ -21,7 +21,7 @@ impl<'w, 'r> Set<'w, 'r> {
     ///
     /// # Errors
     /// [`Error::WrongType`](crate::Error::WrongType), and those of reads.
-    pub fn open(writes: &'w mut WriteSet<'r>, key: &[u8]) -> OpenResult<Self> {
+    pub fn open(writes: &'w mut WriteSet<'r>, key: &'w [u8]) -> OpenResult<Self> {
         Ok(Set(Collection::open(writes, key, Kind::Set)?))
     }
 
@@ -45,7 +45,7 @@ impl<'w, 'r> Set<'w, 'r> {
     /// # Errors
     /// Those of reads.
     pub fn contains(&self, member: &[u8]) -> Result<bool> {
-        Ok(self.0.get(&self.0.hashed(Space::Members, member))?.is_some())
+        self.0.has(&self.0.hashed(Space::Members, member))
     }
 
     /// Adds a member, and returns whether it is new.
@@ -54,7 +54,7 @@ impl<'w, 'r> Set<'w, 'r> {
     /// Those of reads.
     pub fn insert(&mut self, member: &[u8]) -> Result<bool> {
         let key = self.0.hashed(Space::Members, member);
-        if self.0.get(&key)?.is_some() {
+        if self.0.has(&key)? {
             return Ok(false);
         }
         self.0.metadata.count += 1;
@@ -72,7 +72,7 @@ impl<'w, 'r> Set<'w, 'r> {
     /// Those of reads.
     pub fn remove(&mut self, member: &[u8]) -> Result<bool> {
         let key = self.0.hashed(Space::Members, member);
-        let is_there = self.0.get(&key)?.is_some();
+        let is_there = self.0.has(&key)?;
         if is_there {
             self.0.metadata.count -= 1;
             self.0.delete(&key);

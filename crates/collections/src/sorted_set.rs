@@ -75,7 +75,7 @@ impl<'w, 'r> SortedSet<'w, 'r> {
     ///
     /// # Errors
     /// [`Error::WrongType`](crate::Error::WrongType), and those of reads.
-    pub fn open(writes: &'w mut WriteSet<'r>, key: &[u8]) -> OpenResult<Self> {
+    pub fn open(writes: &'w mut WriteSet<'r>, key: &'w [u8]) -> OpenResult<Self> {
         Ok(SortedSet(Collection::open(writes, key, Kind::SortedSet)?))
     }
 
@@ -243,23 +243,32 @@ impl<'w, 'r> SortedSet<'w, 'r> {
     /// # Errors
     /// Those of reads.
     pub fn range(&self, ranks: Range<u64>, order: Order) -> Result<Vec<(Vec<u8>, f64)>> {
-        self.range_up_to(ranks, order, usize::MAX)
+        let mut members = Vec::new();
+        let walked = self.for_each_rank(ranks, order, &mut |member, score| {
+            members.push((member.to_vec(), score));
+            true
+        })?;
+        if walked != order {
+            members.reverse();
+        }
+        Ok(members)
     }
 
-    /// As [`range`](Self::range). Some of the members are missing if all of them have more than
-    /// `max_bytes`; those returned have more, too.
+    /// Visits the members of a range of ranks in an order, until `visit` returns false. They are
+    /// visited from the nearer end: returns the order of the visits, which may be the reverse.
+    /// Cost: as that of [`range`](Self::range).
     ///
     /// # Errors
     /// Those of reads.
-    pub fn range_up_to(
+    pub fn for_each_rank(
         &self,
         ranks: Range<u64>,
         order: Order,
-        max_bytes: usize,
-    ) -> Result<Vec<(Vec<u8>, f64)>> {
+        visit: &mut VisitMember<'_>,
+    ) -> Result<Order> {
         let (count, end) = (self.len(), ranks.end.min(self.len()));
         if ranks.start >= end {
-            return Ok(Vec::new());
+            return Ok(order);
         }
         let is_near_end = count - end < ranks.start;
         let (skip, walk) = match (is_near_end, order) {
@@ -267,21 +276,16 @@ impl<'w, 'r> SortedSet<'w, 'r> {
             (true, Order::Ascending) => (count - end, Order::Descending),
             (true, Order::Descending) => (count - end, Order::Ascending),
         };
-        let wanted = (end - ranks.start) as usize;
-        let (mut skipped, mut members, mut bytes) = (0, Vec::new(), 0);
+        let (mut skipped, mut wanted) = (0, end - ranks.start);
         self.for_each(ScoreRange::ALL, walk, &mut |member, score| {
             if skipped < skip {
                 skipped += 1;
                 return true;
             }
-            members.push((member.to_vec(), score));
-            bytes += member.len();
-            members.len() < wanted && bytes <= max_bytes
+            wanted -= 1;
+            visit(member, score) && wanted > 0
         })?;
-        if is_near_end {
-            members.reverse();
-        }
-        Ok(members)
+        Ok(walk)
     }
 
     /// Rank of a member in an order, and its score. Cost: a step per member before it.

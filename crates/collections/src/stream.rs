@@ -67,7 +67,7 @@ impl<'w, 'r> Stream<'w, 'r> {
     ///
     /// # Errors
     /// [`Error::WrongType`](crate::Error::WrongType), and those of reads.
-    pub fn open(writes: &'w mut WriteSet<'r>, key: &[u8]) -> OpenResult<Self> {
+    pub fn open(writes: &'w mut WriteSet<'r>, key: &'w [u8]) -> OpenResult<Self> {
         Ok(Stream(Collection::open(writes, key, Kind::Stream)?))
     }
 

@@ -8,7 +8,6 @@
 //! ([`crate::field_expiry`]). Such writes may be dropped if the batch has no others
 //! ([`WriteSet::is_changed`]).
 
-use siltstone::transaction::Overlay;
 use siltstone_engine::clock::{self, StoppedClock};
 use siltstone_engine::{Clock, Entry, KeyRange, Op, Result, Timestamp, WriteBatch};
 
@@ -16,7 +15,8 @@ use crate::encoding_limits::EncodingLimits;
 use crate::keyspace::Keyspace;
 use crate::layout::{ELEMENT_PREFIX_BYTES, elements_of, owner_key, stored_key};
 use crate::metadata::{Kind, Metadata};
-use crate::rows::{Order, OverlayRows, Row, Rows, Visit};
+use crate::pending_rows::PendingRows;
+use crate::rows::{LookupVisit, Order, OverlayRows, Row, Rows, Visit};
 
 /// Pending changes of a table.
 pub struct WriteSet<'r> {
@@ -27,12 +27,30 @@ pub struct WriteSet<'r> {
     clock: Option<&'r dyn Clock>,
     stopped: Option<StoppedClock>,
     limits: EncodingLimits,
-    writes: Overlay,
+    writes: PendingRows,
+    unsaved: Option<UnsavedMetadata>,
     /// The writes are more than what reads take out of counts.
     is_changed: bool,
     has_field_expiry: bool,
     expired: Vec<ExpiredFields>,
     lookups: Lookups,
+}
+
+/// The metadata of the collection that was changed last, whose row is not written yet: it may
+/// change again.
+struct UnsavedMetadata {
+    /// The user's key.
+    key: Vec<u8>,
+    metadata: Metadata,
+    /// When the key expires.
+    expires_at: Option<Timestamp>,
+}
+
+impl UnsavedMetadata {
+    /// Whether its row is visible.
+    fn is_visible(&self, now: Timestamp) -> bool {
+        self.metadata.row_expiry(self.expires_at).is_none_or(|at| at > now)
+    }
 }
 
 /// Fields of a hash that have expired, and were taken out of its count.
@@ -92,7 +110,8 @@ impl<'r> WriteSet<'r> {
             clock: None,
             stopped: None,
             limits: EncodingLimits::DEFAULT,
-            writes: Overlay::default(),
+            writes: PendingRows::default(),
+            unsaved: None,
             is_changed: false,
             has_field_expiry: false,
             expired: Vec::new(),
@@ -138,21 +157,81 @@ impl<'r> WriteSet<'r> {
         &self.limits
     }
 
-    fn layered(&self) -> OverlayRows<'_> {
-        OverlayRows { below: self.rows, writes: &self.writes, now: self.now }
+    /// In the memory of a batch, which is returned by [`into_batch`](Self::into_batch).
+    #[must_use]
+    pub fn in_memory_of(mut self, batch: WriteBatch) -> Self {
+        self.writes = PendingRows::in_memory_of(batch);
+        self
     }
 
-    pub(crate) fn row(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.layered().row(key)
+    /// Lends the value of a row and its expiry to `visit`, and returns whether there is one.
+    pub(crate) fn lookup(&self, key: &[u8], visit: &mut LookupVisit<'_>) -> Result<bool> {
+        match self.writes.get(key) {
+            None => self.rows.lookup(key, visit),
+            Some(written) => {
+                let visible = written.filter(|entry| !entry.is_expired(self.now));
+                let is_there = visible.is_some();
+                visible.into_iter().for_each(|entry| visit(&entry.value, entry.expires_at));
+                Ok(is_there)
+            }
+        }
     }
 
     /// A row as this write set writes it, if it does.
-    pub(crate) fn pending_row(&self, key: &[u8]) -> Option<&Entry> {
+    pub(crate) fn pending_entry(&self, key: &[u8]) -> Option<Entry> {
         self.writes.get(key).flatten()
     }
 
     pub(crate) fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
-        self.layered().scan(range, order, visit)
+        if self.writes.is_empty() {
+            return self.rows.scan(range, order, visit);
+        }
+        let writes = &*self.writes.as_overlay();
+        OverlayRows { below: self.rows, writes, now: self.now }.scan(range, order, visit)
+    }
+
+    /// Changes the metadata of a collection.
+    pub(crate) fn save(&mut self, key: &[u8], metadata: Metadata, expires_at: Option<Timestamp>) {
+        self.is_changed = true;
+        if let Some(unsaved) = self.unsaved.as_mut().filter(|unsaved| unsaved.key == key) {
+            (unsaved.metadata, unsaved.expires_at) = (metadata, expires_at);
+            return;
+        }
+        self.write_metadata();
+        self.unsaved = Some(UnsavedMetadata { key: key.to_vec(), metadata, expires_at });
+    }
+
+    /// Writes the row of unsaved metadata.
+    fn write_metadata(&mut self) {
+        if let Some(UnsavedMetadata { key, metadata, expires_at }) = self.unsaved.take() {
+            self.push_metadata(&key, metadata, expires_at);
+        }
+    }
+
+    /// Removes the rows of a collection that has no elements any more.
+    pub(crate) fn delete_collection(&mut self, key: &[u8], version: u64) {
+        self.write_metadata();
+        self.delete(&stored_key(key));
+        self.delete(&owner_key(version));
+    }
+
+    /// The metadata of the collection at a user's key, and when the key expires. The metadata are
+    /// `None` for a plain value.
+    pub(crate) fn metadata(
+        &self,
+        key: &[u8],
+    ) -> Result<Option<(Option<Metadata>, Option<Timestamp>)>> {
+        if let Some(unsaved) = self.unsaved.as_ref().filter(|unsaved| unsaved.key == key) {
+            let found = (Some(unsaved.metadata), unsaved.expires_at);
+            return Ok(unsaved.is_visible(self.now).then_some(found));
+        }
+        let mut found = None;
+        self.lookup(&stored_key(key), &mut |value, expires_at| {
+            let metadata = Metadata::decode(value);
+            let field_expiry = metadata.and_then(|metadata| metadata.field_expiry);
+            found = Some((metadata, field_expiry.map_or(expires_at, |f| f.key_expires_at)));
+        })?;
+        Ok(found)
     }
 
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], expires_at: Option<Timestamp>) {
@@ -166,17 +245,18 @@ impl<'r> WriteSet<'r> {
     }
 
     /// Writes the metadata of a collection at a user's key.
-    pub(crate) fn put_metadata(
-        &mut self,
-        key: &[u8],
-        mut metadata: Metadata,
-        expires_at: Option<Timestamp>,
-    ) {
+    fn put_metadata(&mut self, key: &[u8], metadata: Metadata, expires_at: Option<Timestamp>) {
+        self.is_changed = true;
+        self.push_metadata(key, metadata, expires_at);
+    }
+
+    fn push_metadata(&mut self, key: &[u8], mut metadata: Metadata, expires_at: Option<Timestamp>) {
         if let Some(expiry) = &mut metadata.field_expiry {
             expiry.key_expires_at = expires_at;
             self.has_field_expiry = true;
         }
-        self.put(&stored_key(key), &metadata.encode(), metadata.row_expiry(expires_at));
+        let (value, expires_at) = (metadata.encode(), metadata.row_expiry(expires_at));
+        self.writes.push(Op::Put { key: &stored_key(key), value: &value, expires_at });
     }
 
     /// Whether there are changes besides those that a read has made.
@@ -216,7 +296,17 @@ impl<'r> WriteSet<'r> {
     /// # Errors
     /// Those of reads.
     pub fn stored(&self, key: &[u8]) -> Result<Option<StoredValue>> {
-        Ok(self.row(&stored_key(key))?.map(StoredValue::new))
+        if let Some(unsaved) = self.unsaved.as_ref().filter(|unsaved| unsaved.key == key) {
+            let UnsavedMetadata { metadata, expires_at, .. } = *unsaved;
+            let entry = Entry { value: metadata.encode(), expires_at };
+            let stored = StoredValue { entry, metadata: Some(metadata) };
+            return Ok(unsaved.is_visible(self.now).then_some(stored));
+        }
+        let mut found = None;
+        self.lookup(&stored_key(key), &mut |value, expires_at| {
+            found = Some(StoredValue::new(Entry { value: value.to_vec(), expires_at }));
+        })?;
+        Ok(found)
     }
 
     /// Stores a plain value over a key of any type. `value` is what is stored, so one that looks
@@ -241,8 +331,9 @@ impl<'r> WriteSet<'r> {
     /// # Errors
     /// Those of reads.
     pub fn remove(&mut self, key: &[u8]) -> Result<bool> {
-        let Some(stored) = self.stored(key)? else { return Ok(false) };
-        if let Some(metadata) = stored.metadata {
+        self.write_metadata();
+        let Some((metadata, _)) = self.metadata(key)? else { return Ok(false) };
+        if let Some(metadata) = metadata {
             self.delete(&owner_key(metadata.version));
         }
         self.delete(&stored_key(key));
@@ -259,6 +350,7 @@ impl<'r> WriteSet<'r> {
         if expires_at.is_some_and(|at| at <= self.now) {
             return self.remove(key);
         }
+        self.write_metadata();
         let Some(stored) = self.stored(key)? else { return Ok(false) };
         self.put_value(key, &stored, expires_at);
         Ok(true)
@@ -277,6 +369,7 @@ impl<'r> WriteSet<'r> {
     /// # Errors
     /// Those of reads.
     pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<bool> {
+        self.write_metadata();
         let Some(stored) = self.stored(from)? else { return Ok(false) };
         if from == to {
             return Ok(true);
@@ -297,6 +390,7 @@ impl<'r> WriteSet<'r> {
     /// # Errors
     /// Those of reads.
     pub fn copy_from(&mut self, source: &dyn Rows, from: &[u8], to: &[u8]) -> Result<bool> {
+        self.write_metadata();
         let Some(entry) = source.row(&stored_key(from))? else { return Ok(false) };
         let stored = StoredValue::new(entry);
         let Some(metadata) = stored.metadata else {
@@ -346,15 +440,17 @@ impl<'r> WriteSet<'r> {
         Ok(if rows == samples { bytes * all / rows.max(1) } else { bytes })
     }
 
-    /// Bytes of keys and values written so far.
+    /// Bytes of keys and values written so far, besides metadata.
     pub fn bytes(&self) -> usize {
         self.writes.bytes()
     }
 
     /// All changes as one batch of stored keys, with the format marker if it is missing.
     pub fn into_batch(mut self) -> WriteBatch {
-        self.keyspace.add_marker(&mut self.writes, self.has_field_expiry);
-        self.writes.to_batch()
+        self.write_metadata();
+        let mut batch = self.writes.into_batch();
+        self.keyspace.add_marker(&mut batch, self.has_field_expiry);
+        batch
     }
 }
 

@@ -335,7 +335,7 @@ fn collection_that_expires_during_an_operation_is_persisted_with_its_elements() 
 }
 
 #[test]
-fn range_of_ranks_ends_early_beyond_its_bytes() {
+fn visits_of_ranks_are_those_of_the_range_until_they_end() {
     let (_disk, _clock, collections) = table();
     collections
         .with(&[b"z"], B, |writes| {
@@ -345,11 +345,18 @@ fn range_of_ranks_ends_early_beyond_its_bytes() {
             }
             for order in [Order::Ascending, Order::Descending] {
                 for ranks in [0..100, 0..50, 60..100] {
-                    let cut = set.range_up_to(ranks.clone(), order, 55)?;
-                    assert_eq!(cut.len(), 6, "{ranks:?} {order:?}");
-                    let all = set.range_up_to(ranks.clone(), order, 10_000)?;
-                    assert_eq!(all, set.range(ranks.clone(), order)?);
+                    let mut visited = Vec::new();
+                    let walked =
+                        set.for_each_rank(ranks.clone(), order, &mut |member, score| {
+                            visited.push((member.to_vec(), score));
+                            visited.len() < 6
+                        })?;
+                    let mut all = set.range(ranks.clone(), order)?;
                     assert_eq!(all.len() as u64, ranks.end - ranks.start);
+                    if walked != order {
+                        all.reverse();
+                    }
+                    assert_eq!(visited, all[..6], "{ranks:?} {order:?}");
                 }
             }
             Ok(())

@@ -279,11 +279,11 @@ fn change(
     let mut is_emptied = false;
     let outcome = collections.with(&[key], durability, |writes| {
         match &empty {
-            Model::Hash(_) => drop(Hash::open(writes, key)?),
-            Model::List(_) => drop(List::open(writes, key)?),
-            Model::Set(_) => drop(Set::open(writes, key)?),
-            Model::SortedSet(_) => drop(SortedSet::open(writes, key)?),
-            Model::Stream(_) => drop(Stream::open(writes, key)?),
+            Model::Hash(_) => _ = Hash::open(writes, key)?,
+            Model::List(_) => _ = List::open(writes, key)?,
+            Model::Set(_) => _ = Set::open(writes, key)?,
+            Model::SortedSet(_) => _ = SortedSet::open(writes, key)?,
+            Model::Stream(_) => _ = Stream::open(writes, key)?,
         }
         match model {
             Model::Stream(model) => {

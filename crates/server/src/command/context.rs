@@ -4,12 +4,13 @@
 //! transaction: outside, writes go to the engine at once; inside, to the transaction's overlay,
 //! under the locks held by EXEC.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_collections::rows::Visit;
+use siltstone_collections::layout::PREFIX;
+use siltstone_collections::rows::{LookupVisit, Visit};
 use siltstone_collections::{
-    EngineRows, ExpiredFields, Lookups, Order, OverlayRows, Rows, StoredValue, WriteSet,
+    EngineRows, ExpiredFields, Lookups, Metadata, Order, OverlayRows, Rows, StoredValue, WriteSet,
 };
 use siltstone_engine::{Entry, Error, KeyRange, Result, Timestamp, WriteBatch};
 
@@ -24,6 +25,7 @@ use crate::shared::Shared;
 use crate::store::expiries::NextExpiry;
 use crate::store::key_iter::{KeyIter, Start};
 use crate::store::locks::Guard;
+use crate::store::row_cache::RowCache;
 use crate::store::write_batcher::{KeyEvent, WriteBatcher};
 use crate::store::{Database, Overlay, flags_trailer};
 
@@ -40,6 +42,8 @@ pub(crate) struct Context<'a> {
     pub(crate) overlays: &'a mut [Overlay],
     /// Handlers by command number: EXEC runs the queued commands.
     pub(crate) handlers: &'static [Handler],
+    /// The last row read, in a group of commands.
+    pub(super) row_cache: Option<&'a RefCell<RowCache>>,
     now: Cell<Option<Timestamp>>,
 }
 
@@ -52,7 +56,8 @@ impl<'a> Context<'a> {
         overlays: &'a mut [Overlay],
         handlers: &'static [Handler],
     ) -> Self {
-        Context { shared, session, replies, batcher, overlays, handlers, now: Cell::new(None) }
+        let (row_cache, now) = (None, Cell::new(None));
+        Context { shared, session, replies, batcher, overlays, handlers, row_cache, now }
     }
 
     /// Current time, constant throughout a command or transaction.
@@ -122,18 +127,54 @@ impl<'a> Context<'a> {
     #[inline]
     pub(crate) fn peek_any(&mut self, key: &[u8]) -> Result<Option<StoredValue>> {
         let stored = self.get_any(key)?;
-        match stored {
-            Some(_) => self.batcher.samples.hits += 1,
-            None => {
-                self.batcher.samples.misses += 1;
-                if self.shared.observers.has_events() {
-                    let (table, key) = (self.session.table, key.to_vec());
-                    let (class, event) = (EventClass::MISS, "keymiss");
-                    self.batcher.events.push(KeyEvent { table, class, event, key });
-                }
-            }
-        }
+        self.count_lookup(key, stored.is_some());
         Ok(stored)
+    }
+
+    /// Replies with the string at a key of the selected table, or null. As [`read`](Self::read),
+    /// but the value is not copied before.
+    pub(crate) fn reply_string(&mut self, key: &[u8]) -> Outcome {
+        if self.is_in_transaction() {
+            let entry = self.read(key)?;
+            self.replies.bulk_or_null(entry.as_ref().map(|entry| entry.value.as_slice()));
+            return Ok(());
+        }
+        let (database, replies) = (self.database(), &mut *self.replies);
+        let has_collections = database.keyspace.is_some();
+        let has_trailers = database.has_flags_trailers();
+        let mut is_collection = false;
+        let stored_key = database.stored_key(key);
+        let is_found = database.engine.lookup(&stored_key, None, &mut |value, _| {
+            is_collection = has_collections && Metadata::decode(value).is_some();
+            if !is_collection {
+                replies.bulk(if has_trailers { flags_trailer::value_in(value) } else { value });
+            }
+        })?;
+        self.count_lookup(key, is_found);
+        if is_found && !self.session.is_no_touch {
+            self.record_access(self.session.table, key);
+        }
+        match (is_found, is_collection) {
+            (true, true) => return Err(failure::WRONG_TYPE),
+            (true, false) => {}
+            (false, _) => self.replies.null(),
+        }
+        Ok(())
+    }
+
+    /// Counts a hit or a miss.
+    #[inline]
+    fn count_lookup(&mut self, key: &[u8], is_found: bool) {
+        if is_found {
+            self.batcher.samples.hits += 1;
+            return;
+        }
+        self.batcher.samples.misses += 1;
+        if self.shared.observers.has_events() {
+            let (table, key) = (self.session.table, key.to_vec());
+            let (class, event) = (EventClass::MISS, "keymiss");
+            self.batcher.events.push(KeyEvent { table, class, event, key });
+        }
     }
 
     /// Records an access of a key.
@@ -267,7 +308,8 @@ impl<'a> Context<'a> {
         key: &[u8],
         operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        self.view_many([key].into_iter(), operation)
+        let _guard = self.lock(key);
+        self.view_locked([key].into_iter(), operation)
     }
 
     /// As [`view`](Self::view), for the collections at several keys.
@@ -277,6 +319,14 @@ impl<'a> Context<'a> {
         operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let _guard = self.lock_many(keys.clone());
+        self.view_locked(keys, operation)
+    }
+
+    fn view_locked<'k, T>(
+        &mut self,
+        keys: impl Iterator<Item = &'k [u8]>,
+        operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let (result, lookups) = self.collections(|writes| {
             let result = operation(writes)?;
             Ok((result, writes.lookups()))
@@ -305,7 +355,8 @@ impl<'a> Context<'a> {
         key: &[u8],
         operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        self.change_many([key].into_iter(), operation)
+        let _guard = self.lock(key);
+        self.collections(operation)
     }
 
     /// As [`change`](Self::change), for the collections at several keys.
@@ -332,29 +383,45 @@ impl<'a> Context<'a> {
         let rows = |table: usize| TableRows {
             below: EngineRows::newest(databases[table].engine.as_ref()),
             writes: self.overlays.get(table),
+            cache: self.row_cache.filter(|_| table == self.session.table),
             now,
         };
         let (target, selected) = (rows(table), rows(self.session.table));
         let limits = self.shared.settings.encodings.limits();
         let mut writes = WriteSet::new(&target, keyspace, now)
             .with_clock(self.shared.clock(table))
-            .with_encoding_limits(limits);
+            .with_encoding_limits(limits)
+            .in_memory_of(std::mem::take(&mut self.batcher.scratch));
         let result = operation(&mut writes, &selected)?;
         // Background work keeps fields and elements that have not expired until the write.
         let _stopped = writes.take_stopped_clock();
         let (is_changed, expired) = (writes.is_changed(), writes.take_expired());
         let batch = writes.into_batch();
+        let written = self.write_collections(table, &batch, is_changed, expired);
+        self.batcher.scratch = batch;
+        written?;
+        Ok(result)
+    }
+
+    /// Writes what an operation on collections has changed. `is_changed`: there is more than what a
+    /// read takes out of a count.
+    fn write_collections(
+        &mut self,
+        table: usize,
+        batch: &WriteBatch,
+        is_changed: bool,
+        expired: Vec<ExpiredFields>,
+    ) -> Result<(), Failure> {
         if is_changed {
             self.note_expired_fields(table, expired);
-            self.write_rows(table, &batch)?;
-        } else if !batch.is_empty() && self.shared.may_write(table) {
-            // What a read takes out of a count. The read does not fail if this does: the next one
-            // takes it out again.
-            if self.write_unnoted_rows(table, &batch).is_ok() {
-                self.note_expired_fields(table, expired);
-            }
+            return Ok(self.write_rows(table, batch)?);
         }
-        Ok(result)
+        let may_write = !batch.is_empty() && self.shared.may_write(table);
+        // The read does not fail if this does: the next one takes it out again.
+        if may_write && self.write_unnoted_rows(table, batch).is_ok() {
+            self.note_expired_fields(table, expired);
+        }
+        Ok(())
     }
 
     /// Counts fields that have expired, and names the events.
@@ -403,6 +470,7 @@ impl<'a> Context<'a> {
 struct TableRows<'a> {
     below: EngineRows<'a>,
     writes: Option<&'a Overlay>,
+    cache: Option<&'a RefCell<RowCache>>,
     now: Timestamp,
 }
 
@@ -421,6 +489,22 @@ impl Rows for TableRows<'_> {
         match self.layered() {
             Some(layered) => layered.scan(range, order, visit),
             None => self.below.scan(range, order, visit),
+        }
+    }
+
+    fn lookup(&self, key: &[u8], visit: &mut LookupVisit<'_>) -> Result<bool> {
+        let written = self.writes.and_then(|writes| writes.get(key));
+        match (written, self.cache) {
+            (Some(written), _) => {
+                let visible = written.filter(|entry| !entry.is_expired(self.now));
+                visible.iter().for_each(|entry| visit(&entry.value, entry.expires_at));
+                Ok(visible.is_some())
+            }
+            (None, Some(cache)) if !key.starts_with(&PREFIX) => {
+                let read = |visit: &mut LookupVisit<'_>| self.below.lookup(key, visit);
+                cache.borrow_mut().lookup(key, visit, read)
+            }
+            _ => self.below.lookup(key, visit),
         }
     }
 }

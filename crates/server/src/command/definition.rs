@@ -154,6 +154,8 @@ const NOT_IN_SCRIPTS: [&str; 43] = [
 ];
 /// Commands that write nothing here, and reach the replicas of Redis like writes.
 const REPLICATED: [&str; 3] = ["pfcount", "publish", "spublish"];
+/// Groups of commands that may run in a group of a pipeline.
+const GROUPED_TYPES: [&str; 5] = ["string", "hash", "list", "set", "sorted-set"];
 /// Commands that run while a script is busy: those without keys that a client needs to end it.
 const WHILE_BUSY: [&str; 8] =
     ["auth", "discard", "hello", "multi", "quit", "reset", "unwatch", "watch"];
@@ -193,6 +195,18 @@ impl Definition {
             "shutdown" => has(b"nosave"),
             name => WHILE_BUSY.contains(&name),
         }
+    }
+
+    /// Whether the command may run in a group of a pipeline: it uses only the key that is its first
+    /// argument, and soon ends.
+    pub(crate) fn may_join_group(&self) -> bool {
+        let is_of_one_key = (self.keys.first, self.keys.last) == (1, 1)
+            && self.keys.count_at == 0
+            && self.keys.option.is_none();
+        is_of_one_key
+            && self.has(FAST)
+            && self.flags & !(READ | WRITE | FAST) == 0
+            && GROUPED_TYPES.contains(&self.group)
     }
 
     /// Whether the command counts as a write for read-only scripts and CLIENT PAUSE WRITE.

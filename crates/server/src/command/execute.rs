@@ -70,11 +70,12 @@ pub(crate) fn execute(
     let queued = session.transaction.as_ref().map_or(0, |queued| queued.commands.len() as u32 + 1);
     session.client().queued.store(queued, Relaxed);
     let now = Instant::now();
+    let duration = now - began;
     batcher.clock = now;
     let is_job = session.parked.as_ref().is_some_and(|parked| parked.is_job);
     if let Some(command) = found.filter(|_| ended != CallOutcome::Rejected && !is_queued) {
         match is_job {
-            false => observe::observe(shared, session, &TABLE.index[command], args, now - began),
+            false => observe::observe(shared, session, &TABLE.index[command], args, duration),
             true => observe::show(shared, session, &TABLE.index[command], args),
         }
         observe::show_script_calls(shared, session);
@@ -84,7 +85,7 @@ pub(crate) fn execute(
         // known yet.
         parked.mode = mode;
         if !is_job {
-            batcher.samples.add(TABLE.index.counter(command, args), 1, now - began);
+            batcher.samples.add(TABLE.index.counter(command, args), 1, duration);
         }
         return;
     }
@@ -101,13 +102,13 @@ pub(crate) fn execute(
         if ended != CallOutcome::Done {
             batcher.samples.add_error(counter, ended);
         }
-        batcher.samples.add(counter, 1, now - began);
+        batcher.samples.add(counter, 1, duration);
     }
 }
 
 /// Writes the reply to a command's outcome, according to the client's reply mode, which pushes
 /// ignore.
-fn answer(
+pub(super) fn answer(
     shared: &Shared,
     session: &mut Session,
     replies: &mut Replies,

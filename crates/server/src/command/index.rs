@@ -16,6 +16,8 @@ pub(crate) struct CommandIndex {
     definitions: Vec<Definition>,
     /// Number of the first counter of a command's subcommands, if it has some.
     first_counters: Vec<Option<usize>>,
+    /// Whether the command uses one key, at a cost that does not depend on the table's size.
+    joins_groups: Vec<bool>,
     /// Names of the counters, such as `get` and `config|get`.
     counters: Vec<String>,
 }
@@ -32,12 +34,26 @@ impl CommandIndex {
             (!subcommands.is_empty()).then_some(first)
         });
         let first_counters = first_counters.collect();
-        CommandIndex { names, definitions, first_counters, counters }
+        let joins_groups = definitions.iter().map(Definition::may_join_group).collect();
+        CommandIndex { names, definitions, first_counters, joins_groups, counters }
     }
 
     /// Names of the counters.
     pub(crate) fn counters(&self) -> &[String] {
         &self.counters
+    }
+
+    /// Whether a call may run in a group with others: see [`super::pipeline`].
+    #[inline]
+    pub(super) fn may_join_group(&self, command: usize, args: Args<'_>) -> bool {
+        self.joins_groups[command] && self.definitions[command].takes(args.len())
+    }
+
+    /// Whether a group may begin with a call: one on a collection. What strings alone share costs
+    /// as much as the overlay.
+    #[inline]
+    pub(super) fn may_begin_group(&self, command: usize, args: Args<'_>) -> bool {
+        self.may_join_group(command, args) && self.definitions[command].group != "string"
     }
 
     /// The counter of a call: that of its subcommand, if the command has that one.

@@ -47,6 +47,7 @@
 //! | [`serve`] | runs parked commands again after a write of their keys |
 //! | [`background_threads`] | the threads of long scripts and of MIGRATE |
 //! | [`mod@execute`] | from arguments to a reply: checks, queueing, handler, errors |
+//! | [`pipeline`] | runs consecutive commands of a pipeline as a group |
 
 mod acl;
 mod admin;
@@ -100,6 +101,7 @@ mod observe;
 mod one_slot;
 mod parking;
 mod pause;
+mod pipeline;
 mod pubsub;
 mod queued;
 mod ranges;
@@ -139,6 +141,7 @@ pub(crate) use functions::read_file as read_functions_file;
 pub(crate) use index::CommandIndex;
 pub(crate) use parking::end_parked;
 pub(crate) use pause::paused_until;
+pub(crate) use pipeline::run_group;
 pub(crate) use serve::serve_ready_keys;
 pub(crate) use session::Session;
 pub(crate) use table::command_index;

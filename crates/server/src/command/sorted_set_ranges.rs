@@ -15,7 +15,7 @@ use super::definition::{FAST, ONE_KEY, READ, TWO_KEYS, WRITE};
 use super::elements::{begin_pairs, integer, is, resolve_range};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, SYNTAX, reply_error};
-use super::sorted_sets::reply_pairs;
+use super::sorted_sets::reply_pair;
 use crate::resp::Args;
 
 pub(super) fn commands() -> Vec<Command> {
@@ -172,8 +172,8 @@ impl RangeQuery {
     }
 
     /// The selected members, up to `limit` bytes of them.
-    fn run(&self, set: &SortedSet<'_, '_>, limit: usize) -> Result<Vec<(Vec<u8>, f64)>, Failure> {
-        let (mut members, mut skipped, mut bytes) = (Vec::new(), 0, 0);
+    fn run(&self, set: &SortedSet<'_, '_>, limit: usize) -> Result<Members, Failure> {
+        let (mut members, mut skipped) = (Members::default(), 0);
         let mut visit = |member: &[u8], score: f64| {
             if skipped < self.skip {
                 skipped += 1;
@@ -182,20 +182,55 @@ impl RangeQuery {
             if members.len() as u64 == self.max {
                 return false;
             }
-            bytes += member.len();
-            members.push((member.to_vec(), score));
-            bytes <= limit
+            members.push(member, score);
+            members.names.len() <= limit
         };
         match &self.selection {
             Selection::Nothing => {}
             Selection::Ranks(start, end) => {
                 let ranks = resolve_range(*start, *end, set.len());
-                return Ok(set.range_up_to(ranks, self.order, limit)?);
+                let walked = set.for_each_rank(ranks, self.order, &mut visit)?;
+                members.is_reversed = walked != self.order;
             }
             Selection::Scores(scores) => set.for_each(*scores, self.order, &mut visit)?,
             Selection::Members(range) => set.for_each_member(range, self.order, &mut visit)?,
         }
         Ok(members)
+    }
+}
+
+/// Members with their scores.
+#[derive(Default)]
+struct Members {
+    names: Vec<u8>,
+    /// Where each name ends, and the score.
+    ends: Vec<(usize, f64)>,
+    /// The last one comes first.
+    is_reversed: bool,
+}
+
+impl Members {
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    fn push(&mut self, name: &[u8], score: f64) {
+        self.names.extend_from_slice(name);
+        self.ends.push((self.names.len(), score));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], f64)> {
+        let len = self.len();
+        (0..len).map(move |place| {
+            let at = if self.is_reversed { len - 1 - place } else { place };
+            let start = at.checked_sub(1).map_or(0, |before| self.ends[before].0);
+            let (end, score) = self.ends[at];
+            (&self.names[start..end], score)
+        })
     }
 }
 
@@ -212,12 +247,10 @@ fn reply_range(
         context.view(&args[1], |writes| query.run(&SortedSet::open(writes, &args[1])?, limit))?;
     if query.with_scores {
         let is_nested = begin_pairs(context, members.len());
-        reply_pairs(context, &members, is_nested);
+        members.iter().for_each(|(member, score)| reply_pair(context, member, score, is_nested));
     } else {
         context.replies.array(members.len());
-        for (member, _) in &members {
-            context.replies.bulk(member);
-        }
+        members.iter().for_each(|(member, _)| context.replies.bulk(member));
     }
     Ok(())
 }
@@ -254,8 +287,8 @@ fn zrangestore(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         // Any type is overwritten.
         writes.remove(target)?;
         let mut set = SortedSet::open(writes, target)?;
-        for (member, score) in &members {
-            set.insert(member, *score)?;
+        for (member, score) in members.iter() {
+            set.insert(member, score)?;
         }
         Ok(members.len())
     })?;
@@ -304,7 +337,7 @@ fn remove(context: &mut Context<'_>, key: &[u8], selection: Selection) -> Outcom
         if members.len() as u64 == set.len() && !members.is_empty() {
             set.clear();
         } else {
-            for (member, _) in &members {
+            for (member, _) in members.iter() {
                 set.remove(member)?;
             }
         }

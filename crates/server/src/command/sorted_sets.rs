@@ -305,13 +305,16 @@ fn pop(context: &mut Context<'_>, args: Args<'_>, order: Order) -> Outcome {
 
 /// Replies with members and scores, each pair in its own array if they are nested.
 pub(super) fn reply_pairs(context: &mut Context<'_>, members: &[(Vec<u8>, f64)], is_nested: bool) {
-    for (member, score) in members {
-        if is_nested {
-            context.replies.array(2);
-        }
-        context.replies.bulk(member);
-        context.replies.double(*score);
+    members.iter().for_each(|(member, score)| reply_pair(context, member, *score, is_nested));
+}
+
+/// Replies with a member and its score.
+pub(super) fn reply_pair(context: &mut Context<'_>, member: &[u8], score: f64, is_nested: bool) {
+    if is_nested {
+        context.replies.array(2);
     }
+    context.replies.bulk(member);
+    context.replies.double(score);
 }
 
 fn zmpop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {

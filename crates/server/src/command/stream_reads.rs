@@ -369,7 +369,7 @@ struct Reader<'w, 'r> {
 impl<'w, 'r> Reader<'w, 'r> {
     fn open(
         writes: &'w mut WriteSet<'r>,
-        key: &[u8],
+        key: &'w [u8],
         (group, consumer): (&[u8], &[u8]),
         now: Timestamp,
     ) -> Result<Self, Failure> {

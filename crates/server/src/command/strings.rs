@@ -45,9 +45,7 @@ pub(super) fn commands() -> Vec<Command> {
 }
 
 fn get(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let entry = context.read(&args[1])?;
-    context.replies.bulk_or_null(entry.as_ref().map(|entry| entry.value.as_slice()));
-    Ok(())
+    context.reply_string(&args[1])
 }
 
 fn reply_value(context: &mut Context<'_>, entry: Option<&Entry>) -> Outcome {

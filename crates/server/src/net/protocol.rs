@@ -15,6 +15,7 @@ use crate::acl::access::Access;
 use crate::clients::{Client, Registration};
 use crate::command::{
     Session, answer_batched_sets, complete_parked, execute, expire_parked, paused_until, resume,
+    run_group,
 };
 use crate::mailbox::Completion;
 use crate::memcached::MemcachedSession;
@@ -113,6 +114,11 @@ impl ProtocolState {
                         session.client().set_paused(true);
                         // It is parsed again when the pause ends.
                         return Ok(Progress::Incomplete);
+                    }
+                    let request = (input, consumed, args);
+                    let end = run_group(shared, session, replies, batcher, request, &limits);
+                    if let Some(end) = end {
+                        return Ok(Progress::Consumed(end));
                     }
                     execute(shared, session, replies, batcher, args);
                 }

@@ -32,6 +32,11 @@ impl<'a> Args<'a> {
         self.spans.is_empty()
     }
 
+    /// Where the arguments are in the bytes that hold them.
+    pub(crate) fn spans(&self) -> &'a [Span] {
+        self.spans
+    }
+
     /// The argument at `index`, if there is one.
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         self.spans.get(index).map(|span| &self.bytes[span.start..span.end])

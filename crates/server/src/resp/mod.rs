@@ -8,6 +8,7 @@
 
 pub mod args;
 pub mod inline;
+pub(crate) mod lookahead;
 pub mod number;
 pub mod reply;
 pub mod request;

@@ -8,7 +8,7 @@
 //!
 //! Source: the Redis serialization protocol specification.
 
-use super::number::{Digits, format_double};
+use super::number::format_double;
 
 /// Protocol version of a client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -153,9 +153,16 @@ impl Replies {
     /// A byte string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
-        self.header(b'$', bytes.len() as i64);
-        self.raw(bytes);
-        self.raw(b"\r\n");
+        let (line, start) = header_line(b'$', bytes.len() as i64);
+        let header = &line[start..];
+        if self.len() + header.len() + bytes.len() + 2 > self.limit {
+            self.overflowed = true;
+            return;
+        }
+        self.bytes.reserve(header.len() + bytes.len() + 2);
+        self.bytes.extend_from_slice(header);
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(b"\r\n");
     }
 
     /// A byte string, or null.
@@ -227,15 +234,35 @@ impl Replies {
 
     #[inline]
     fn header(&mut self, kind: u8, value: i64) {
-        let mut line = [0; 24];
-        let digits = Digits::new(value);
-        let digits = digits.as_bytes();
-        line[0] = kind;
-        line[1..=digits.len()].copy_from_slice(digits);
-        line[digits.len() + 1..digits.len() + 3].copy_from_slice(b"\r\n");
-        self.raw(&line[..digits.len() + 3]);
+        let (line, start) = header_line(kind, value);
+        self.raw(&line[start..]);
     }
 }
+
+/// A kind, a number and a line end, from a position of the line on.
+#[inline]
+fn header_line(kind: u8, value: i64) -> ([u8; HEADER_BYTES], usize) {
+    let mut line = [b'\n'; HEADER_BYTES];
+    line[HEADER_BYTES - 2] = b'\r';
+    let (mut start, mut rest) = (HEADER_BYTES - 2, value.unsigned_abs());
+    loop {
+        start -= 1;
+        line[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if value < 0 {
+        start -= 1;
+        line[start] = b'-';
+    }
+    line[start - 1] = kind;
+    (line, start - 1)
+}
+
+/// A kind, 20 characters and a line end.
+const HEADER_BYTES: usize = 23;
 
 #[cfg(test)]
 mod tests {

@@ -208,6 +208,12 @@ impl Parser {
         Args::new(if self.is_inline { &self.inline } else { input }, &self.spans)
     }
 
+    /// Forgets the request that has been started.
+    pub(crate) fn restart(&mut self) {
+        self.state = State::Start;
+        self.is_begun = false;
+    }
+
     /// Whether no request has been started.
     pub fn is_idle(&self) -> bool {
         !self.is_begun
@@ -252,6 +258,10 @@ impl Parser {
         wrong: ProtocolError,
     ) -> Result<Option<i64>, ProtocolError> {
         let line = &input[self.position + 1..];
+        if let Some((count, digits)) = short_count(line) {
+            self.position += digits + 3;
+            return Ok(Some(count));
+        }
         let window = &line[..line.len().min(MAX_COUNT_LINE_BYTES)];
         let Some(end) = window.iter().position(|byte| *byte == b'\n') else {
             if window.len() == MAX_COUNT_LINE_BYTES {
@@ -287,5 +297,40 @@ impl Parser {
         }
         self.position = end + 1;
         Ok(self.finish())
+    }
+}
+
+/// A number of few digits at the start of a complete line, as almost all counts are, and how many
+/// digits it has.
+#[inline]
+fn short_count(line: &[u8]) -> Option<(i64, usize)> {
+    const MAX_DIGITS: usize = 4;
+    let mut count = 0;
+    for (at, &byte) in line.iter().take(MAX_DIGITS + 1).enumerate() {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            let is_strict = at == 1 || at > 1 && line[0] != b'0';
+            let is_complete = byte == b'\r' && line.get(at + 1) == Some(&b'\n');
+            return (is_strict && is_complete).then_some((count, at));
+        }
+        count = 10 * count + i64::from(digit);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_count_is_that_of_the_strict_parser_or_none() {
+        for line in ["0\r\n", "7\r\n$", "42\r\n", "999\r\n", "1000\r\n", "9999\r\n"] {
+            let digits = line.find('\r').unwrap();
+            let strict = number::parse_i64(&line.as_bytes()[..digits]).unwrap();
+            assert_eq!(short_count(line.as_bytes()), Some((strict, digits)), "{line:?}");
+        }
+        for line in ["", "1", "12\r", "\r\n", "-1\r\n", "01\r\n", "1\n", "1 \r\n", "10000\r\n"] {
+            assert_eq!(short_count(line.as_bytes()), None, "{line:?}");
+        }
     }
 }

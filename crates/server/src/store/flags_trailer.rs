@@ -75,6 +75,12 @@ pub(crate) fn strip(stored: &mut Vec<u8>) -> ItemMeta {
     meta
 }
 
+/// The value without its trailer, if there is one.
+#[inline]
+pub(crate) fn value_in(stored: &[u8]) -> &[u8] {
+    split(stored).map_or(stored, |(value, _)| value)
+}
+
 /// Whether a plain value must be escaped, because it would be read as a value with a trailer or as
 /// the metadata of a collection.
 #[inline]

@@ -99,6 +99,12 @@ impl Observers {
         self.active.load(Ordering::Acquire) & !BLOCKED != 0
     }
 
+    /// Whether any observer exists.
+    #[inline]
+    pub(crate) fn has_some(&self) -> bool {
+        self.active.load(Ordering::Acquire) != 0
+    }
+
     /// Whether any of these kinds of observers exists.
     #[inline]
     pub(crate) fn has_any(&self, bits: u32) -> bool {

@@ -9,16 +9,19 @@
 //! before any later command of its own. Every table written stays marked in `written` until the
 //! worker has synced it.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
 use siltstone_engine::{Error, Result, WriteBatch};
 
-use super::Database;
+use super::row_cache::RowCache;
+use super::{Database, Overlay};
 use crate::clients::Client;
 use crate::keyspace_events::EventClass;
 use crate::mailbox::Completion;
 use crate::metrics::Samples;
+use crate::resp::lookahead::Lookahead;
 
 /// Batch size at which it is applied at once, in bytes; bounds memory.
 const MAX_BATCH_BYTES: usize = 1 << 20;
@@ -35,6 +38,10 @@ pub(crate) struct WriteBatcher {
     pub(crate) samples: Samples,
     /// Reusable batch for the writes of a single command.
     pub(crate) scratch: WriteBatch,
+    /// Reusable memory for the commands of a group, and its writes by table.
+    pub(crate) lookahead: Lookahead,
+    pub(crate) overlays: Vec<Overlay>,
+    pub(crate) row_cache: RefCell<RowCache>,
     /// Replies to commands of other connections that this worker has run, to be delivered once
     /// their writes are synced.
     deliveries: Vec<Delivery>,
@@ -93,6 +100,9 @@ impl WriteBatcher {
             clock: Instant::now(),
             samples: Samples::default(),
             scratch: WriteBatch::new(),
+            lookahead: Lookahead::default(),
+            overlays: Vec::new(),
+            row_cache: RefCell::default(),
             deliveries: Vec::new(),
             key_writes: Vec::new(),
             events: Vec::new(),

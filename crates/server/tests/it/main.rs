@@ -29,6 +29,7 @@ mod redis_introspection;
 mod redis_migrate;
 mod redis_notifications;
 mod redis_operation;
+mod redis_pipelines;
 mod redis_pubsub;
 mod redis_scripts;
 mod redis_sort;

@@ -1,0 +1,192 @@
+//! Commands that a client sends at once run in groups: their replies and effects are those of
+//! single commands, with fewer writes of the engine.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use crate::support::{Client, TestServer, encode};
+use siltstone_server::Fsync;
+
+/// Sends commands at once, and returns their replies.
+fn pipeline(client: &mut Client, commands: &[String]) -> Vec<String> {
+    let words = |line: &String| encode(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+    let bytes: Vec<u8> = commands.iter().flat_map(words).collect();
+    client.send_raw(&bytes);
+    commands.iter().map(|_| client.read()).collect()
+}
+
+fn lines(commands: &[&str]) -> Vec<String> {
+    commands.iter().map(|&command| command.to_owned()).collect()
+}
+
+/// Numbers that look random.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (self.0 >> 33) % bound
+    }
+}
+
+const COMMANDS: [&str; 40] = [
+    "SET K V",
+    "GET K",
+    "INCR K",
+    "INCRBY K V",
+    "APPEND K V",
+    "STRLEN K",
+    "GETDEL K",
+    "SETNX K V",
+    "GETEX K PERSIST",
+    "GETSET K V",
+    "HSET K F V",
+    "HSET K F V G V H V",
+    "HGET K F",
+    "HDEL K F",
+    "HINCRBY K F 3",
+    "HGETALL K",
+    "HLEN K",
+    "LPUSH K V",
+    "RPUSH K V W",
+    "LPOP K",
+    "RPOP K 2",
+    "LLEN K",
+    "LRANGE K 0 -1",
+    "SADD K F",
+    "SREM K F",
+    "SISMEMBER K F",
+    "SCARD K",
+    "SMEMBERS K",
+    "ZADD K 1 F",
+    "ZADD K V F 2 G",
+    "ZINCRBY K 2 F",
+    "ZREM K F",
+    "ZSCORE K F",
+    "ZPOPMIN K",
+    "ZRANGE K 0 -1 WITHSCORES",
+    "DEL K",
+    "TYPE K",
+    "HSET K F",
+    "EXPIRE K 1000",
+    "PERSIST K",
+];
+
+fn drawn_command(draws: &mut Draws) -> String {
+    let template = COMMANDS[draws.below(COMMANDS.len() as u64) as usize];
+    // One key in two is of the type that the command wants.
+    let family = template.as_bytes()[0] as char;
+    let key = match draws.below(8) {
+        0 => format!("k{}", draws.below(3)),
+        _ => format!("{family}{}", draws.below(3)),
+    };
+    let (value, field) = (draws.below(20).to_string(), format!("f{}", draws.below(4)));
+    let word = |word: &str| match word {
+        "K" => key.clone(),
+        "V" => value.clone(),
+        "F" => field.clone(),
+        other => other.to_owned(),
+    };
+    template.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn pipeline_replies_are_those_of_single_commands() {
+    let (grouped, single) = (TestServer::start(), TestServer::start());
+    let (mut grouped_client, mut single_client) = (grouped.client(), single.client());
+    let mut draws = Draws(7);
+    for round in 0..300 {
+        let count = 1 + draws.below(60);
+        let commands: Vec<String> = (0..count).map(|_| drawn_command(&mut draws)).collect();
+        let expected: Vec<_> = commands.iter().map(|line| single_client.call(line)).collect();
+        let replies = pipeline(&mut grouped_client, &commands);
+        for ((command, reply), expected) in commands.iter().zip(&replies).zip(&expected) {
+            assert_eq!(reply, expected, "{command} in round {round}: {commands:?}");
+        }
+    }
+    let (grouped_writes, single_writes) =
+        (grouped.engine.writes.load(SeqCst), single.engine.writes.load(SeqCst));
+    assert!(grouped_writes < single_writes, "{grouped_writes} {single_writes}");
+    assert_eq!(grouped_client.call("DBSIZE"), single_client.call("DBSIZE"));
+}
+
+#[test]
+fn consecutive_commands_on_one_key_each_share_a_write() {
+    let server = TestServer::with(|options| options.fsync = Fsync::Always);
+    let mut client = server.client();
+    client.call("HSET h a 0");
+    let (writes, syncs) = (server.engine.writes.load(SeqCst), server.engine.syncs.load(SeqCst));
+    let commands = ["HSET h a 1", "INCR n", "HSET h b 2", "HGET h b", "LPUSH l x", "LPOP l"];
+    let replies = [":0", ":1", ":1", "\"2\"", ":1", "\"x\""];
+    assert_eq!(pipeline(&mut client, &lines(&commands)), replies);
+    assert_eq!(server.engine.writes.load(SeqCst), writes + 1);
+    assert_eq!(server.engine.syncs.load(SeqCst), syncs + 1);
+    client.expect(&[("HLEN h", ":2"), ("GET n", "\"1\""), ("EXISTS l", ":0")]);
+    let stats = client.call("INFO commandstats");
+    for count in ["cmdstat_hset:calls=3,", "cmdstat_incr:calls=1,", "cmdstat_hget:calls=1,"] {
+        assert!(stats.contains(count), "{count} {stats}");
+    }
+}
+
+#[test]
+fn commands_of_a_refused_group_get_their_own_errors() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.call("SET s text");
+    server.engine.disk_full.store(true, SeqCst);
+    let commands = ["HSET h f v", "GET s", "HSET s f v", "INCR s", "INCR n", "HLEN h"];
+    let replies = pipeline(&mut client, &lines(&commands));
+    for write in [0, 4] {
+        assert!(replies[write].starts_with("-MISCONF the disk is full"), "{replies:?}");
+    }
+    assert_eq!(replies[1], "\"text\"");
+    assert!(replies[2].starts_with("-WRONGTYPE"), "{replies:?}");
+    assert!(replies[3].starts_with("-ERR value is not an integer"), "{replies:?}");
+    assert_eq!(replies[5], ":0");
+    server.engine.disk_full.store(false, SeqCst);
+    assert_eq!(pipeline(&mut client, &lines(&["HSET h f v", "INCR n"])), [":1", ":1"]);
+}
+
+#[test]
+fn blocked_client_is_served_between_the_commands_of_a_pipeline() {
+    let server = TestServer::start();
+    let (mut client, mut blocked) = (server.client(), server.client());
+    blocked.send(&[b"BLPOP", b"l", b"0"]);
+    crate::support::eventually("a client is blocked", || {
+        client.call("INFO clients").contains("blocked_clients:1")
+    });
+    let replies = pipeline(&mut client, &lines(&["LPUSH l a", "LPUSH l b", "LLEN l"]));
+    assert_eq!(replies, [":1", ":1", ":1"]);
+    assert_eq!(blocked.read(), "[\"l\", \"a\"]");
+}
+
+#[test]
+fn keyspace_events_of_a_pipeline_are_published_in_order() {
+    let server = TestServer::start();
+    let (mut client, mut subscriber) = (server.client(), server.client());
+    client.call("CONFIG SET notify-keyspace-events KEA");
+    subscriber.call("PSUBSCRIBE __keyevent@0__:*");
+    pipeline(&mut client, &lines(&["HSET h a 1", "INCR n", "HDEL h a"]));
+    for event in ["hset", "incrby", "hdel", "del"] {
+        assert!(subscriber.read().contains(&format!(":{event}\"")), "{event}");
+    }
+}
+
+#[test]
+fn concurrent_pipelines_lose_no_increments() {
+    let server = TestServer::start();
+    let commands: Vec<String> =
+        (0..200).map(|at| ["INCR n", "HINCRBY h f 1", "LPUSH l x"][at % 3].to_owned()).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = server.client();
+                (0..20).for_each(|_| _ = pipeline(&mut client, &commands));
+            });
+        }
+    });
+    let count = |every: usize| (0..200).filter(|at| at % 3 == every).count() * 80;
+    let mut client = server.client();
+    assert_eq!(client.call("GET n"), format!("\"{}\"", count(0)));
+    assert_eq!(client.call("HGET h f"), format!("\"{}\"", count(1)));
+    assert_eq!(client.call("LLEN l"), format!(":{}", count(2)));
+}
