@@ -286,8 +286,8 @@ void leveldb_options_set_comparator(leveldb_options_t *options,
                                     const leveldb_comparator_t *comparator);
 
 /*
- A Bloom filter policy sets the bits per key of new files; others are ignored. NULL: as they were, 10
- in a new database.
+ A Bloom filter policy sets the bits per key of new files; others are ignored. NULL: as they
+ were, 10 in a new database.
  */
 void leveldb_options_set_filter_policy(leveldb_options_t *options,
                                        const leveldb_filterpolicy_t *policy);
