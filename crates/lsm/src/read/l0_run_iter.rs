@@ -13,7 +13,7 @@ use std::sync::Arc;
 use siltstone_engine::{Purpose, Result};
 use siltstone_table::{IterOptions, Kind, TableIter};
 
-use super::run_heap::RunHead;
+use super::run_head::RunHead;
 use super::value_prefetcher::{PrefetchBudget, ValuePrefetcher};
 use crate::blob_ref::BlobRef;
 use crate::live_range::LiveRange;

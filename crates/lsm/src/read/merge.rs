@@ -23,7 +23,8 @@ use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::{BloomProbe, hash64};
 use siltstone_table::{IterOptions, Kind};
 
-use super::run_heap::{RunHead, RunHeap};
+use super::run_head::RunHead;
+use super::run_heap::RunHeap;
 use super::seek_state::SeekState;
 use super::source::{self, Source};
 use crate::blob_ref::BlobRef;

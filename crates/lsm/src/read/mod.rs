@@ -17,6 +17,7 @@ mod merge;
 mod merged_value;
 mod random;
 mod replay_filter;
+mod run_head;
 mod run_heap;
 mod seek_state;
 mod skip_guard;

@@ -4,24 +4,8 @@
 //! run. Backwards the integers are inverted, so that the smaller one comes first in both
 //! directions.
 
-use siltstone_structures::key_head;
-
 use super::Source;
-
-/// The head of the current version of a run: what most comparisons need.
-#[derive(Clone, Copy)]
-pub(super) struct RunHead {
-    /// The first bytes of the key.
-    pub(super) key: u64,
-    pub(super) sequence: u64,
-}
-
-impl RunHead {
-    #[inline]
-    pub(super) fn of(key: &[u8], sequence: u64) -> Self {
-        RunHead { key: key_head(key), sequence }
-    }
-}
+use super::run_head::RunHead;
 
 #[derive(Clone, Copy)]
 struct Item {

@@ -12,7 +12,7 @@ use siltstone_table::{IterOptions, Kind};
 
 use super::l0_run_iter::L0RunIter;
 use super::level::LevelIter;
-use super::run_heap::RunHead;
+use super::run_head::RunHead;
 use super::value_prefetcher::PrefetchBudget;
 use crate::blob_ref::BlobRef;
 use crate::memtable::{Memtable, kind_of};

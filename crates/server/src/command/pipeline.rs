@@ -13,8 +13,8 @@
 //!
 //! Each command has its own outcome: one that fails changes nothing, and the others go on. If the
 //! store refuses one of them or the batch, nothing is applied, and the commands run again one by
-//! one, so that each gets its own error. Observers see each command alone, so there are no groups while there
-//! are any.
+//! one, so that each gets its own error. Observers see each command alone, so there are no groups
+//! while there are any.
 //!
 //! Invariant: a group takes no other locks than those of its keys, and its replies are not sent
 //! before its batch is applied.
