@@ -156,7 +156,8 @@ impl Keyspace {
         }
     }
 
-    /// As [`add_marker`](Self::add_marker), for a batch without such a hash.
+    /// Adds the format marker to a batch of stored keys that needs it, and has no hash of which
+    /// fields expire. The caller reports the writes by [`record_write`](Self::record_write).
     pub fn mark_batch(&self, batch: &mut WriteBatch) {
         self.add_marker(batch, false);
     }
