@@ -9,7 +9,7 @@
 //!
 //! The table hides the row of an expired field and drops it in a compaction, like any other row. So
 //! only the count needs care: the metadata still counts the field. The rows of times outlive their
-//! fields, and tell how many fields have expired since the last look. Whoever opens a hash whose
+//! fields, and say how many fields have expired since the last look. Whoever opens a hash whose
 //! earliest expiry has passed subtracts them and moves "counted to" to now, so the count is exact
 //! from then on. If all fields expire, the row of the metadata expires with the last one: a hash
 //! whose last field has expired is missing, also for commands that do not open it, and its rows are
