@@ -15,7 +15,7 @@ use crate::{CheckResult, EngineUnderTest, Scale};
 
 const OPTIONS: DiskOptions = DiskOptions { direct: false, map_appends: true, max_open_files: 2 };
 
-/// Runs a tenth of the random histories, and the threads of
+/// Runs a tenth of the random histories, and a third of the rounds of
 /// [`threads`](crate::concurrent::threads).
 ///
 /// # Errors
@@ -35,7 +35,8 @@ pub fn few_open_files(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResul
             format!("{}, step {}: {}\n{case}", tested.name(), failure.at, failure.what)
         })?;
     }
-    let threads = threads_on(tested, scale, &mut make)?;
+    let rounds = (scale.rounds / 3).max(u64::from(tested.option_set_count()));
+    let threads = threads_on(tested, &Scale { rounds, ..scale.clone() }, &mut make)?;
     let (mut evictions, mut reopens) = (0, 0);
     for counts in disks.iter().filter_map(|disk| disk.open_files()) {
         (evictions, reopens) = (evictions + counts.evictions, reopens + counts.reopens);

@@ -23,6 +23,9 @@ const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The result of a thread.
 type ThreadResult = std::io::Result<()>;
 
+/// Stack of each thread, in bytes. Scripts recurse: a value may have a thousand levels.
+const STACK_BYTES: usize = 8 << 20;
+
 /// Running threads.
 struct Threads {
     stop: StopHandle,
@@ -35,7 +38,7 @@ impl Threads {
         name: &str,
         body: impl FnOnce() -> ThreadResult + Send + 'static,
     ) -> Result<()> {
-        let thread = std::thread::Builder::new().name(name.to_owned());
+        let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES);
         let handle = thread.spawn(body).map_err(|error| Error::io("start thread", name, &error))?;
         self.handles.push(handle);
         Ok(())
