@@ -21,7 +21,7 @@ use crate::acl::log::CallContext;
 use crate::pubsub::Kind;
 use crate::replication::groups::Groups;
 use crate::resp::{Args, RespVersion};
-use crate::script::host::{CallError, Commands};
+use crate::script::calls::{CallError, Commands};
 use crate::script::limits::Abort;
 use crate::script::long_runs::LongRuns;
 use crate::shared::Shared;

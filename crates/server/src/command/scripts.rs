@@ -34,6 +34,7 @@ use super::script_calls::ScriptCalls;
 use super::{help, info, transactions};
 use crate::resp::{Args, Replies};
 use crate::script::cache::Script;
+use crate::script::digest::sha1_hex;
 use crate::script::host::{RunOutcome, ScriptRun, with_host};
 use crate::script::limits::{Abort, TimeLimit};
 use crate::script::long_runs::Kill;
@@ -108,14 +109,13 @@ fn by_sha(context: &Context<'_>, sha: &[u8]) -> Result<Arc<Script>, Failure> {
 }
 
 fn add(context: &Context<'_>, text: &[u8], is_loaded: bool) -> Result<Arc<Script>, Failure> {
-    let parsed = Script::parse(text)?;
-    if let Some(known) = context.shared.scripts.find(parsed.sha.as_bytes()) {
+    if let Some(known) = context.shared.scripts.find(sha1_hex(text).as_bytes()) {
         if is_loaded {
             context.shared.scripts.add(known.clone(), true);
         }
         return Ok(known);
     }
-    let script = Arc::new(parsed);
+    let script = Arc::new(Script::parse(text)?);
     let generation = context.shared.scripts.generation();
     with_host(info::REDIS_VERSION, |host| host.compile(&script, generation).map(drop))??;
     context.shared.scripts.add(script.clone(), is_loaded);

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
+use super::digest::sha1_hex;
 use super::functions::Library;
-use super::sha1::sha1_hex;
 
 /// Number of scripts kept that were not loaded.
 const MAX_EVALUATED: usize = 500;

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use siltstone_rdb::libraries;
 
 use super::cache::Script;
-use super::sha1::sha1_hex;
+use super::digest::sha1_hex;
 use crate::replace_file::replace_file;
 
 /// Mode of a new file of libraries: they may have secrets.

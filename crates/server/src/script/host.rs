@@ -1,7 +1,7 @@
 //! The interpreter of one thread, and runs of scripts in it.
 //!
 //! The sandbox is built by `prelude.lua` from functions of this crate. Scripts are compiled once
-//! per interpreter. A script reaches the server only by [`Commands`], which exist during its run.
+//! per interpreter. A script reaches the server only by [`Commands`], and during its run only.
 //!
 //! Invariant: an interpreter that aborted a script or ran out of memory is replaced by a new one.
 
@@ -12,39 +12,19 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use mlua::chunk::ChunkMode;
-use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
+use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, VmState};
 
 use super::cache::Script;
+use super::calls::{self, Commands};
 use super::functions::{FunctionDefinition, Library};
-use super::library::{CommandError, plain_text, script_frame};
+use super::library::{plain_text, script_frame};
 use super::limits::{Abort, INSTRUCTIONS_PER_CHECK, RunControl, TimeLimit};
 use super::registration::{self, Registrations};
 use super::{bit, cjson, cmsgpack, numbers, redis_api, replies, struct_pack};
-use crate::resp::number::format_double;
-use crate::resp::{Args, Replies, RespVersion, Span};
+use crate::resp::{Args, Replies};
 
 /// Number of compiled scripts kept per interpreter.
 const MAX_COMPILED: usize = 1000;
-
-/// The server, as a script sees it.
-pub(crate) trait Commands {
-    /// Runs a command. Its reply, in this protocol version, is then [`reply`](Self::reply).
-    fn call(&mut self, args: Args<'_>, version: RespVersion) -> Result<(), CallError>;
-
-    /// Whether the client's user may run a command; `None` if there is no such command.
-    fn may_call(&mut self, args: Args<'_>) -> Option<bool>;
-
-    /// The reply to the last command.
-    fn reply(&self) -> &[u8];
-}
-
-/// A command of a script that has no reply.
-pub(crate) enum CallError {
-    /// An error reply.
-    Failure(String),
-    /// The script must end.
-    Abort(Abort),
-}
 
 /// A run of a script.
 pub(crate) struct ScriptRun<'a> {
@@ -100,6 +80,7 @@ impl Host {
         let (control, json) = (RunControl::new(), Rc::default());
         let host = lua.create_table()?;
         let redis = redis_api::table(&lua, &control, redis_version)?;
+        calls::add(&lua, &redis, &control)?;
         host.raw_set("redis", &redis)?;
         let all = lua.create_table()?;
         all.raw_set("bit", bit::library(&lua)?)?;
@@ -122,7 +103,7 @@ impl Host {
             None => Ok(VmState::Continue),
             Some(_) => {
                 *shared.place.borrow_mut() = script_frame(lua);
-                Err(abort(lua))
+                Err(calls::abort(lua))
             }
         })?;
         let compiled = HashMap::new();
@@ -226,9 +207,6 @@ impl Host {
         library: Function,
         registrations: &Registrations,
     ) -> mlua::Result<(bool, Value)> {
-        for name in ["call", "pcall", "acl_check_cmd"] {
-            self.redis.raw_set(name, Value::Nil)?;
-        }
         for name in ["KEYS", "ARGV"] {
             self.globals.raw_set(name, Value::Nil)?;
         }
@@ -334,33 +312,7 @@ impl Host {
         for (name, value) in ["KEYS", "ARGV"].into_iter().zip(globals) {
             self.globals.raw_set(name, value)?;
         }
-        let control = &self.control;
-        let commands = RefCell::new(commands);
-        self.lua.scope(|scope| {
-            for (name, raises) in [("call", true), ("pcall", false)] {
-                let commands = &commands;
-                let function = scope.create_function(move |lua, args: MultiValue| {
-                    let commands = &mut **commands.borrow_mut();
-                    match dispatch(lua, args, control, commands)? {
-                        Ok(value) => Ok(value),
-                        Err(text) if raises => Err(mlua::Error::external(CommandError(text))),
-                        Err(text) => Ok(Value::Table(replies::error_table(lua, &text)?)),
-                    }
-                })?;
-                self.redis.raw_set(name, function)?;
-            }
-            let may_call = scope.create_function(|_, args: MultiValue| {
-                let (bytes, spans) = encode(&args)
-                    .map_err(|text| mlua::Error::external(CommandError(text.to_owned())))?;
-                let may_call = commands.borrow_mut().may_call(Args::new(&bytes, &spans));
-                may_call.ok_or_else(|| {
-                    let text = "ERR Invalid command passed to redis.acl_check_cmd()";
-                    mlua::Error::external(CommandError(text.to_owned()))
-                })
-            })?;
-            self.redis.raw_set("acl_check_cmd", may_call)?;
-            self.run.call((function, keys, args))
-        })
+        calls::with_commands(commands, || self.run.call((function, keys, args)))
     }
 
     fn strings(&self, args: Args<'_>) -> mlua::Result<Table> {
@@ -397,62 +349,6 @@ pub(crate) fn with_host<T>(
         HOST.set(Some(host));
     }
     Ok(result)
-}
-
-/// Aborts the script: from now on every instruction fails.
-fn abort(lua: &Lua) -> mlua::Error {
-    let triggers = HookTriggers::new().every_nth_instruction(1);
-    let error = || mlua::Error::runtime("the script was aborted");
-    // The regular hook remains if this fails, and aborts later.
-    let _ = lua.set_global_hook(triggers, move |_, _| Err(error()));
-    error()
-}
-
-/// Runs a command of a script. Returns its value or its error reply.
-fn dispatch(
-    lua: &Lua,
-    args: MultiValue,
-    control: &RunControl,
-    commands: &mut dyn Commands,
-) -> mlua::Result<Result<Value, String>> {
-    if control.check().is_some() {
-        return Err(abort(lua));
-    }
-    let (bytes, spans) = match encode(&args) {
-        Ok(encoded) => encoded,
-        Err(text) => return Ok(Err(text.to_owned())),
-    };
-    match commands.call(Args::new(&bytes, &spans), control.version.get()) {
-        Ok(()) => Ok(Ok(replies::to_lua(lua, commands.reply())?)),
-        Err(CallError::Failure(text)) => Ok(Err(text)),
-        Err(CallError::Abort(reason)) => {
-            control.abort(reason);
-            Err(abort(lua))
-        }
-    }
-}
-
-/// The arguments of a command that a script calls, or an error reply.
-fn encode(args: &MultiValue) -> Result<(Vec<u8>, Vec<Span>), &'static str> {
-    if args.is_empty() {
-        return Err("ERR Please specify at least one argument for this redis lib call");
-    }
-    let (mut bytes, mut spans) = (Vec::new(), Vec::with_capacity(args.len()));
-    for arg in args {
-        let start = bytes.len();
-        match arg {
-            Value::String(text) => bytes.extend_from_slice(&text.as_bytes()),
-            Value::Number(number) => {
-                bytes.extend_from_slice(format_double(*number).as_bytes());
-            }
-            Value::Integer(number) => bytes.extend_from_slice(number.to_string().as_bytes()),
-            _ => {
-                return Err("ERR Lua redis lib command arguments must be strings or integers");
-            }
-        }
-        spans.push(Span { start, end: bytes.len() });
-    }
-    Ok((bytes, spans))
 }
 
 /// An error as those see it who catch it: a string in place of an object of this program.

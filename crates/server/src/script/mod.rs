@@ -2,27 +2,29 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`sha1`], [`numbers`] | digests; numbers as text |
+//! | [`digest`], [`numbers`] | names of scripts; numbers as text |
 //! | [`library`] | arguments and errors of library functions |
 //! | [`bit`], [`struct_pack`], [`cmsgpack`], [`cjson`], [`cjson_decode`] | the libraries |
 //! | [`replies`] | replies as Lua values, and the reverse |
 //! | [`long_runs`] | the script that runs alone, and the gate for all others |
 //! | [`limits`] | limits of a running script |
-//! | [`redis_api`] | the table `redis` |
+//! | [`redis_api`], [`calls`] | the table `redis`; its functions that run commands |
 //! | [`cache`] | known scripts |
 //! | [`functions`], [`registration`] | libraries of functions; how they are loaded |
 //! | [`host`] | the interpreter |
 //!
 //! Nothing here knows a command: the commands run scripts, and scripts run commands by the trait
-//! [`host::Commands`].
+//! [`calls::Commands`].
 //!
 //! Source: the documentation of Redis's scripts, Lua API and their behaviour in Redis 7.0.
 
 mod bit;
 pub(crate) mod cache;
+pub(crate) mod calls;
 mod cjson;
 mod cjson_decode;
 mod cmsgpack;
+pub(crate) mod digest;
 pub(crate) mod functions;
 pub(crate) mod host;
 mod library;
@@ -32,5 +34,4 @@ mod numbers;
 mod redis_api;
 mod registration;
 mod replies;
-mod sha1;
 mod struct_pack;

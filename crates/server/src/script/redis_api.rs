@@ -6,10 +6,10 @@ use std::rc::Rc;
 
 use mlua::{Lua, Table, Value};
 
+use super::digest::sha1_hex;
 use super::library::{CallResult, Fault, add, as_number, string};
 use super::limits::RunControl;
 use super::replies::error_table;
-use super::sha1::sha1_hex;
 use crate::resp::RespVersion;
 
 const LEVELS: [(&str, &str); 4] = [
