@@ -72,6 +72,8 @@ pub(crate) struct Client {
     pub(crate) command: AtomicU16,
     /// Number of commands since MULTI, plus one; 0 without MULTI.
     pub(crate) queued: AtomicU32,
+    /// Number of watches.
+    pub(crate) watches: AtomicU32,
     /// The client that gets the invalidations of this one; 0: none.
     pub(crate) redirect: AtomicU64,
     /// Time of the last received bytes, in milliseconds after `since`.
@@ -172,6 +174,7 @@ impl Clients {
             table: AtomicUsize::new(0),
             command: AtomicU16::new(0),
             queued: AtomicU32::new(0),
+            watches: AtomicU32::new(0),
             redirect: AtomicU64::new(0),
             last_received_ms: AtomicU64::new(0),
             killed: AtomicBool::new(false),
@@ -318,6 +321,11 @@ impl Client {
         self.subscriptions.iter().any(|count| count.load(Relaxed) > 0)
     }
 
+    /// Whether it watches keys.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.watches.load(Relaxed) > 0
+    }
+
     /// Appends the client's line of CLIENT LIST. `call` is the running call of that command, which
     /// is known in detail. Of buffers only the sizes that Redis's tools read are counted.
     pub(crate) fn describe(
@@ -364,7 +372,7 @@ impl Client {
             out,
             "id={} addr={} laddr={} fd=-1 name={} age={} idle={idle} flags={flags} db={} \
              sub={channels} psub={patterns} ssub={shard_channels} multi={queued} \
-             qbuf={request_bytes} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 \
+             watch={} qbuf={request_bytes} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 \
              omem={mailbox_bytes} tot-mem={} events=r cmd={command} user={} redir={redirect} \
              resp={} lib-name={} lib-ver={}",
             self.id,
@@ -373,6 +381,7 @@ impl Client {
             names.name,
             age.as_secs(),
             self.table.load(Relaxed),
+            self.watches.load(Relaxed),
             request_bytes + mailbox_bytes,
             self.user().map_or_else(|| "default".to_owned(), |user| user.shown_name()),
             if self.is_resp3.load(Relaxed) { 3 } else { 2 },

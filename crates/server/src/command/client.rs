@@ -3,6 +3,7 @@
 //! Source: the documentation of Redis's CLIENT commands.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use super::context::Context;
 use super::definition::NO_KEYS;
@@ -215,6 +216,7 @@ struct KillFilter<'a> {
     local_address: Option<&'a [u8]>,
     kind: Option<&'static str>,
     user: Option<&'a [u8]>,
+    min_age: Option<Duration>,
     may_kill_itself: bool,
 }
 
@@ -238,6 +240,13 @@ impl<'a> KillFilter<'a> {
                     let user = String::from_utf8_lossy(&value[..value.len().min(128)]);
                     return Err(format!("ERR No such user '{user}'").into());
                 }
+                b"maxage" => {
+                    let seconds = number::parse_i64(value);
+                    let refusal = reply_error("ERR maxage is not an integer or out of range");
+                    let seconds = u64::try_from(seconds.ok_or(refusal)?).ok().filter(|s| *s > 0);
+                    let refusal = reply_error("ERR maxage should be greater than 0");
+                    filter.min_age = Some(Duration::from_secs(seconds.ok_or(refusal)?));
+                }
                 b"skipme" => match value.to_ascii_lowercase().as_slice() {
                     b"yes" => filter.may_kill_itself = false,
                     b"no" => filter.may_kill_itself = true,
@@ -256,6 +265,7 @@ impl<'a> KillFilter<'a> {
         self.id.is_none_or(|id| client.id == id)
             && self.kind.is_none_or(|kind| is_of_type(client, kind))
             && self.user.is_none_or(|user| client.is_of_user(user))
+            && self.min_age.is_none_or(|min_age| client.since.elapsed() >= min_age)
             && is_at(&client.peer, self.address)
             && is_at(&client.local, self.local_address)
             && (self.may_kill_itself || client.id != own_id)
@@ -325,7 +335,7 @@ fn hold_expiry(context: &mut Context<'_>, time: &[u8]) -> Outcome {
     Ok(())
 }
 
-const HELP: [&str; 56] = [
+const HELP: [&str; 58] = [
     "CACHING (YES|NO)",
     "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
     "GETREDIR",
@@ -353,6 +363,8 @@ const HELP: [&str; 56] = [
     "      Kill connections of a user.",
     "    * ID <client-id>",
     "      Kill the connection with the specified ID",
+    "    * MAXAGE <seconds>",
+    "      Kill connections that are at least that old.",
     "    * SKIPME (YES|NO)",
     "      Skip killing current connection (default: yes).",
     "LIST [options ...]",

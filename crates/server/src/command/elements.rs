@@ -196,16 +196,33 @@ pub(super) struct ElementScan {
     pub(super) from: u32,
     pub(super) count: usize,
     pattern: Option<Pattern>,
+    /// HSCAN with NOVALUES.
+    pub(super) without_values: bool,
 }
 
 impl ElementScan {
+    /// Arguments of SSCAN or ZSCAN.
     pub(super) fn parse(args: Args<'_>) -> Result<Self, Failure> {
+        match Self::parse_of_hash(args)? {
+            ElementScan { without_values: true, .. } => {
+                Err(reply_error("ERR NOVALUES option can only be used in HSCAN"))
+            }
+            scan => Ok(scan),
+        }
+    }
+
+    /// Arguments of HSCAN.
+    pub(super) fn parse_of_hash(args: Args<'_>) -> Result<Self, Failure> {
         // A cursor of this server has 32 bits; a larger one is invented, and at the end.
         let cursor = super::scan::parse_cursor(&args[2]).ok_or(INVALID_CURSOR)?;
         let from = u32::try_from(cursor).unwrap_or(u32::MAX);
-        let mut scan = ElementScan { from, count: 10, pattern: None };
+        let mut scan = ElementScan { from, count: 10, pattern: None, without_values: false };
         let mut words = args.from(3).iter();
         while let Some(word) = words.next() {
+            if is(word, "novalues") {
+                scan.without_values = true;
+                continue;
+            }
             let value = words.next().ok_or(SYNTAX)?;
             if is(word, "match") {
                 scan.pattern = Some(Pattern::new(value));

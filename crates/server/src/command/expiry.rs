@@ -142,9 +142,9 @@ fn pexpireat(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     expire_with(context, args, Unit::UnixMilliseconds, "pexpireat")
 }
 
-/// Conditions of EXPIRE.
+/// When a new expiry may replace the old one: always by default.
 #[derive(Default)]
-struct Conditions {
+pub(super) struct Conditions {
     without_expiry: bool,
     with_expiry: bool,
     later: bool,
@@ -155,15 +155,9 @@ impl Conditions {
     fn parse(args: Args<'_>) -> Result<Self, Failure> {
         let mut conditions = Self::default();
         for word in args.iter() {
-            match word.to_ascii_lowercase().as_slice() {
-                b"nx" => conditions.without_expiry = true,
-                b"xx" => conditions.with_expiry = true,
-                b"gt" => conditions.later = true,
-                b"lt" => conditions.earlier = true,
-                _ => {
-                    let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
-                    return Err(format!("ERR Unsupported option {word}").into());
-                }
+            if !conditions.add(word) {
+                let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
+                return Err(format!("ERR Unsupported option {word}").into());
             }
         }
         let Conditions { without_expiry, with_expiry, later, earlier } = conditions;
@@ -178,8 +172,20 @@ impl Conditions {
         Ok(conditions)
     }
 
+    /// Adds the condition of a word; `false` if it names none.
+    pub(super) fn add(&mut self, word: &[u8]) -> bool {
+        match word.to_ascii_lowercase().as_slice() {
+            b"nx" => self.without_expiry = true,
+            b"xx" => self.with_expiry = true,
+            b"gt" => self.later = true,
+            b"lt" => self.earlier = true,
+            _ => return false,
+        }
+        true
+    }
+
     /// Whether a new expiry may replace the old; no expiry counts as the latest.
-    fn allow(&self, old: Option<Timestamp>, new: i64) -> bool {
+    pub(super) fn allow(&self, old: Option<Timestamp>, new: i64) -> bool {
         let has_expiry = old.is_some();
         let old = old.map_or(i64::MAX, |at| i64::try_from(at).unwrap_or(i64::MAX));
         !(self.without_expiry && has_expiry

@@ -21,7 +21,7 @@ use super::definition::{FAST, ONE_KEY, READ, WRITE};
 use super::elements::{integer, is};
 use super::entry::{self, Command};
 use super::events::name_event;
-use super::expiry::{Unit, invalid_time};
+use super::expiry::{Conditions, Unit, invalid_time};
 use super::failure::{Failure, Outcome, reply_error};
 use crate::keyspace_events::EventClass;
 use crate::resp::Args;
@@ -86,47 +86,14 @@ fn fields<'a>(args: Args<'a>, at: usize, bad_number: &'static str) -> Result<Arg
     }
 }
 
-/// When a new expiry may replace the old one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Condition {
-    Always,
-    WithoutExpiry,
-    WithExpiry,
-    Later,
-    Earlier,
-}
-
-impl Condition {
-    fn parse(word: &[u8]) -> Self {
-        match word.to_ascii_lowercase().as_slice() {
-            b"nx" => Condition::WithoutExpiry,
-            b"xx" => Condition::WithExpiry,
-            b"gt" => Condition::Later,
-            b"lt" => Condition::Earlier,
-            _ => Condition::Always,
-        }
-    }
-
-    /// No expiry counts as the latest.
-    fn allows(self, old: Option<Timestamp>, new: Timestamp) -> bool {
-        match self {
-            Condition::Always => true,
-            Condition::WithoutExpiry => old.is_none(),
-            Condition::WithExpiry => old.is_some(),
-            Condition::Later => old.is_some_and(|old| new > old),
-            Condition::Earlier => old.is_none_or(|old| new < old),
-        }
-    }
-}
-
 /// Parses a time, and makes it absolute.
-fn time_ms(word: &[u8], unit: Unit, now: Timestamp, name: &str) -> Result<Timestamp, Failure> {
+fn time_ms(word: &[u8], unit: Unit, now: Timestamp, name: &str) -> Result<i64, Failure> {
     let time = integer(word)?;
     if time < 0 {
         return Err(reply_error("ERR invalid expire time, must be >= 0"));
     }
-    let time_ms = unit.absolute_ms(now, time).filter(|time_ms| *time_ms <= MAX_TIME_MS);
-    time_ms.and_then(|time_ms| u64::try_from(time_ms).ok()).ok_or_else(|| invalid_time(name))
+    let time_ms = unit.absolute_ms(now, time);
+    time_ms.filter(|time_ms| (0..=MAX_TIME_MS).contains(time_ms)).ok_or_else(|| invalid_time(name))
 }
 
 fn hexpire(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -151,13 +118,13 @@ fn expire_with(context: &mut Context<'_>, args: Args<'_>, unit: Unit, name: &str
         // As in Redis, a key of another type is reported before a wrong argument.
         let mut hash = Hash::open(writes, &args[1])?;
         let time_ms = time_ms(&args[2], unit, now, name)?;
-        let condition = Condition::parse(&args[3]);
-        let at = if condition == Condition::Always { 3 } else { 4 };
+        let mut conditions = Conditions::default();
+        let at = if conditions.add(&args[3]) { 4 } else { 3 };
         let fields = fields(args, at, "ERR Parameter `numFields` should be greater than 0")?;
         let mut changes = Vec::with_capacity(fields.len());
         for field in fields.iter() {
-            let allows = |old| condition.allows(old, time_ms);
-            changes.push(hash.set_expiry(field, Some(time_ms), allows)?);
+            let allows = |old| conditions.allow(old, time_ms);
+            changes.push(hash.set_expiry(field, Some(time_ms as u64), allows)?);
         }
         Ok(changes)
     })?;
@@ -260,8 +227,9 @@ mod tests {
             ("gt", false, true, false, false),
             ("Lt", true, false, false, true),
         ] {
-            let condition = Condition::parse(word.as_bytes());
-            let found = [None, Some(4), Some(5), Some(6)].map(|old| condition.allows(old, 5));
+            let mut conditions = Conditions::default();
+            conditions.add(word.as_bytes());
+            let found = [None, Some(4), Some(5), Some(6)].map(|old| conditions.allow(old, 5));
             assert_eq!(found, [without, earlier, same, later], "{word}");
         }
     }
@@ -270,10 +238,10 @@ mod tests {
     fn times_beyond_those_of_redis_are_refused() {
         let now = 1_800_000_000_000;
         let parse = |word: &str, unit| time_ms(word.as_bytes(), unit, now, "hexpire");
-        assert_eq!(parse("1", Unit::Seconds).unwrap(), now + 1000);
+        assert_eq!(parse("1", Unit::Seconds).unwrap(), now as i64 + 1000);
         assert_eq!(parse("0", Unit::UnixSeconds).unwrap(), 0);
         let max = MAX_TIME_MS.to_string();
-        assert_eq!(parse(&max, Unit::UnixMilliseconds).unwrap(), MAX_TIME_MS as u64);
+        assert_eq!(parse(&max, Unit::UnixMilliseconds).unwrap(), MAX_TIME_MS);
         assert!(parse(&max, Unit::Milliseconds).is_err());
         assert!(parse("9223372036854775807", Unit::Seconds).is_err());
         assert!(parse("-1", Unit::Seconds).is_err());

@@ -260,11 +260,14 @@ fn hrandfield(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn hscan(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let scan = ElementScan::parse(args)?;
+    let scan = ElementScan::parse_of_hash(args)?;
     let (pairs, next) = context.view(&args[1], |writes| {
         let hash = Hash::open(writes, &args[1])?;
         Ok(hash.scan(scan.from, scan.count_of(hash.is_compact()))?)
     })?;
-    let elements = pairs.into_iter().map(|(field, value)| [field, value]).collect();
-    scan.reply(context, next, elements)
+    let pairs = pairs.into_iter();
+    match scan.without_values {
+        true => scan.reply(context, next, pairs.map(|(field, _)| [field]).collect()),
+        false => scan.reply(context, next, pairs.map(|(field, value)| [field, value]).collect()),
+    }
 }

@@ -17,6 +17,7 @@ use super::failure::Outcome;
 use super::keyspace::Keyspace;
 use crate::acl::log::Reason;
 use crate::backups::Backups;
+use crate::clients::Client;
 use crate::process::{CpuTimes, resident_bytes};
 use crate::replication::group_set::members;
 use crate::replication::groups::Groups;
@@ -24,7 +25,7 @@ use crate::resp::Args;
 use crate::store::Database;
 
 /// Redis version whose commands are implemented. Clients choose features by it.
-pub(super) const REDIS_VERSION: &str = "7.2.0";
+pub(super) const REDIS_VERSION: &str = "7.4.0";
 
 pub(super) fn commands() -> Vec<Command> {
     vec![entry::command(
@@ -104,6 +105,14 @@ fn clients(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
         shared.settings.max_clients.load(Relaxed)
     )?;
     write!(out, "blocked_clients:{}\r\n", shared.clients.blocked())?;
+    let clients = shared.clients.all();
+    let count = |is_counted: fn(&Client) -> bool| {
+        clients.iter().filter(|client| is_counted(client)).count()
+    };
+    write!(out, "pubsub_clients:{}\r\n", count(Client::is_subscriber))?;
+    write!(out, "watching_clients:{}\r\n", count(Client::is_watching))?;
+    let watched: usize = shared.databases.iter().map(|database| database.watches.len()).sum();
+    write!(out, "total_watched_keys:{watched}\r\n")?;
     let (keys, without_key) = shared.observers.blocked.count();
     write!(out, "total_blocking_keys:{keys}\r\n")?;
     write!(out, "total_blocking_keys_on_nokey:{without_key}\r\n")?;

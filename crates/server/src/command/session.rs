@@ -275,6 +275,7 @@ impl Session {
     /// Ends all watches.
     pub(crate) fn unwatch(&mut self, shared: &Shared) {
         self.watched_bytes = 0;
+        self.client.watches.store(0, Relaxed);
         for watched in self.watched.drain(..) {
             shared.databases[watched.table].watches.remove(&watched.key);
         }

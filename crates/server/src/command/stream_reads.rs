@@ -2,7 +2,7 @@
 //!
 //! A command that finds nothing and waits is parked ([`super::parking`]) and run again after a
 //! write of one of its keys. `$` is replaced by the last id of that moment before, so that the
-//! second run knows what is new. XREADGROUP is answered with an error if its group disappears.
+//! second run knows what is new; `+` is the last entry at each run. XREADGROUP is answered with an error if its group disappears.
 //!
 //! XREADGROUP delivers as many entries as a reply takes: what is delivered, and does not arrive,
 //! is not offered again. An entry that is too large by itself is delivered if it becomes pending.
@@ -175,6 +175,11 @@ fn xread(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
                     ));
                 }
                 (b"$", last) => last.unwrap_or_default(),
+                // The last entry, or else the first one that comes.
+                (b"+", Some(_)) => {
+                    let last = Stream::open(writes, key)?.edge(Order::Descending)?;
+                    last.and_then(|(id, _)| id.previous()).unwrap_or_default()
+                }
                 // Nothing is above it.
                 (_, None) => StreamId::MAX,
                 (id, Some(_)) => strict_id(id, 0)?,
@@ -293,6 +298,13 @@ fn xreadgroup(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
                         "ERR The $ ID is meaningless in the context of XREADGROUP: you want to \
                          read the history of this consumer by specifying a proper ID, or use the \
                          > ID to get new messages. The $ ID would just return an empty result set.",
+                    ));
+                }
+                b"+" => {
+                    return Err(reply_error(
+                        "ERR The + ID is meaningless in the context of XREADGROUP: you want to \
+                         read the history of this consumer by specifying a proper ID, or use the \
+                         > ID to get new messages. The + ID would just return an empty result set.",
                     ));
                 }
                 b">" => None,

@@ -18,6 +18,7 @@
 //!
 //! Source: the documentation of Redis's transactions.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use siltstone_engine::WriteBatch;
@@ -99,6 +100,7 @@ fn watch(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         let version = context.database().watches.add(key);
         let watched = WatchedKey { table, key: key.to_vec(), version, existed };
         context.session.watched.push(watched);
+        context.session.client().watches.fetch_add(1, Relaxed);
     }
     context.replies.ok();
     Ok(())

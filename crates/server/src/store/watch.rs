@@ -57,6 +57,11 @@ impl Watches {
         self.keys.lock().get(key).map_or(0, |watched| watched.version)
     }
 
+    /// Number of watched keys.
+    pub(crate) fn len(&self) -> usize {
+        self.active.load(Ordering::Acquire)
+    }
+
     /// All watched keys.
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
         self.keys.lock().keys().cloned().collect()

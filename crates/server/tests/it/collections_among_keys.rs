@@ -181,11 +181,18 @@ fn scan_of_a_large_collection_returns_every_element() {
             client.call(&format!("ZADD z {n} member{n}"));
             client.call(&format!("HSET h member{n} {n}"));
         }
-        for (command, words) in [("SSCAN s", 1), ("ZSCAN z", 2), ("HSCAN h", 2)] {
+        let without_values = " NOVALUES";
+        let calls = [
+            ("SSCAN s", "", 1),
+            ("ZSCAN z", "", 2),
+            ("HSCAN h", "", 2),
+            ("HSCAN h", without_values, 1),
+        ];
+        for (command, option, words) in calls {
             let (mut cursor, mut calls) = ("0".to_owned(), 0);
             let mut seen = std::collections::BTreeSet::new();
             loop {
-                let reply = client.call(&format!("{command} {cursor} COUNT 50"));
+                let reply = client.call(&format!("{command} {cursor} COUNT 50{option}"));
                 let (next, elements) = reply[2..].split_once("\", [").unwrap();
                 let elements: Vec<_> = elements.trim_end_matches(']').split(", ").collect();
                 seen.extend(elements.iter().step_by(words).map(|&name| name.to_owned()));
@@ -198,6 +205,8 @@ fn scan_of_a_large_collection_returns_every_element() {
             assert!((11..=13).contains(&calls), "{command}: {calls} calls");
         }
         client.expect(&[
+            ("SSCAN s 0 NOVALUES", "-ERR NOVALUES option can only be used in HSCAN"),
+            ("ZSCAN z 0 NOVALUES", "-ERR NOVALUES option can only be used in HSCAN"),
             ("OBJECT ENCODING s", "\"hashtable\""),
             ("OBJECT ENCODING z", "\"skiplist\""),
             ("ZRANK z member599", ":599"),

@@ -76,6 +76,43 @@ fn client_list_filters_by_type_and_id() {
 }
 
 #[test]
+fn client_kill_maxage_closes_only_older_clients() {
+    let server = TestServer::start();
+    let (mut old, began) = (server.client(), Instant::now());
+    assert_eq!(old.call("PING"), "+PONG");
+    let mut client = server.client();
+    client.expect(&[
+        ("CLIENT KILL MAXAGE x", "-ERR maxage is not an integer or out of range"),
+        ("CLIENT KILL MAXAGE 0", "-ERR maxage should be greater than 0"),
+        ("CLIENT KILL MAXAGE -1", "-ERR maxage should be greater than 0"),
+        ("CLIENT KILL ID 1 MAXAGE", "-ERR syntax error"),
+        ("CLIENT KILL MAXAGE 1000", ":0"),
+    ]);
+    std::thread::sleep(Duration::from_millis(1100).saturating_sub(began.elapsed()));
+    let mut young = server.client();
+    young.expect(&[("CLIENT KILL MAXAGE 1 SKIPME no TYPE pubsub", ":0")]);
+    young.expect(&[("CLIENT KILL MAXAGE 1", ":2"), ("PING", "+PONG")]);
+    assert!(old.is_closed() && client.is_closed());
+}
+
+#[test]
+fn clients_that_watch_or_subscribe_are_counted() {
+    let server = TestServer::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    client.expect(&[("WATCH a b", "+OK")]);
+    other.call("SUBSCRIBE c");
+    for (name, value) in
+        [("watching_clients", "1"), ("total_watched_keys", "2"), ("pubsub_clients", "1")]
+    {
+        assert_eq!(field(&mut client, "clients", name), value, "{name}");
+    }
+    assert!(client.call("CLIENT INFO").contains(" multi=-1 watch=2 "));
+    client.expect(&[("UNWATCH", "+OK")]);
+    assert!(client.call("CLIENT INFO").contains(" multi=-1 watch=0 "));
+    assert_eq!(field(&mut client, "clients", "total_watched_keys"), "0");
+}
+
+#[test]
 fn command_list_and_info_filter_commands() {
     check_both(&[
         ("COMMAND LIST FILTERBY PATTERN xy*", "[]"),
@@ -497,7 +534,7 @@ fn client_list_has_the_fields_of_redis() {
         assert_eq!(queued, "+QUEUED");
         let replies = client.call("EXEC");
         let line = client.call("CLIENT LIST");
-        assert!(line.contains(" multi=-1 qbuf=26 "), "{line}");
+        assert!(line.contains(" multi=-1 watch=0 qbuf=26 "), "{line}");
         assert!(line.contains(" cmd=client|list ") && line.contains(" redir=-1 "), "{line}");
         let names = replies.split(' ').filter_map(|word| word.split_once('='));
         names
@@ -508,7 +545,7 @@ fn client_list_has_the_fields_of_redis() {
     let options = ["--save", "", "--port"];
     let Some(peer) = Peer::start("redis-server", &options) else { return };
     let redis = fields(&mut Client::connect(peer.address));
-    // Redis 7.2 has all of them.
-    own.retain(|name| !["lib-name", "lib-ver"].contains(&name.as_str()));
+    // Redis 7.4 has all of them.
+    own.retain(|name| !["watch", "lib-name", "lib-ver"].contains(&name.as_str()));
     assert_eq!(own, redis.into_iter().filter(|name| own.contains(name)).collect::<Vec<_>>());
 }

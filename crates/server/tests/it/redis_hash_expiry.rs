@@ -119,6 +119,8 @@ fn expired_field_is_hidden_from_all_commands() {
             ("HEXISTS h b", ":0"),
             ("HSTRLEN h a", ":0"),
             ("HSCAN h 0", "[\"0\", [\"c\", \"3\"]]"),
+            ("HSCAN h 0 NOVALUES COUNT 5 MATCH *", "[\"0\", [\"c\"]]"),
+            ("HSCAN h 0 MATCH x NOVALUES", "[\"0\", []]"),
             ("HRANDFIELD h", "\"c\""),
             ("HRANDFIELD h 5", "[\"c\"]"),
             ("HRANDFIELD h -2", "[\"c\", \"c\"]"),

@@ -187,6 +187,31 @@ fn waiting_readers_get_what_is_added_or_learn_that_their_group_is_gone() {
 }
 
 #[test]
+fn plus_reads_the_last_entry_or_waits_for_one() {
+    let server = TestServer::start();
+    let (mut writer, mut reader) = (server.client(), server.client());
+    let refusal = reader.call("XREADGROUP GROUP g c STREAMS s +");
+    assert!(refusal.starts_with("-NOGROUP"), "{refusal}");
+    reader.expect(&[("XREAD STREAMS s +", "nil"), ("XREAD BLOCK 10 STREAMS s +", "nil")]);
+    park(&mut reader, &mut writer, "XREAD BLOCK 0 STREAMS s +", 1);
+    writer.call("XADD s 1 k 1");
+    assert_eq!(reader.read(), "[[\"s\", [[\"1-0\", [\"k\", \"1\"]]]]]");
+    let last = "[[\"s\", [[\"2-0\", [\"k\", \"2\"]]]]]";
+    writer.expect(&[("XADD s 2 k 2", "\"2-0\""), ("XADD s 3 k 3", "\"3-0\"")]);
+    // The last one that there is, whatever the last id.
+    writer.expect(&[("XDEL s 3", ":1"), ("XGROUP CREATE s g 0", "+OK")]);
+    reader.expect(&[
+        ("XREAD STREAMS s +", last),
+        ("XREAD COUNT 5 BLOCK 0 STREAMS none s + +", last),
+        ("XREAD STREAMS s $", "nil"),
+    ]);
+    let refusal = reader.call("XREADGROUP GROUP g c STREAMS s +");
+    assert!(refusal.starts_with("-ERR The + ID is meaningless"), "{refusal}");
+    writer.expect(&[("XDEL s 1 2", ":2"), ("XREAD STREAMS s +", "nil"), ("SET t v", "+OK")]);
+    reader.expect(&[("XREAD STREAMS t +", WRONG_TYPE)]);
+}
+
+#[test]
 fn waiting_group_reader_fails_when_its_key_goes() {
     let server = TestServer::start();
     let (mut writer, mut reader) = (server.client(), server.client());
