@@ -218,6 +218,13 @@ impl Definition {
         self.flags & flag != 0
     }
 
+    /// Whether there are at least as many arguments as the number of keys among them says.
+    pub(crate) fn has_counted_keys(&self, args: Args<'_>) -> bool {
+        let count_at = self.keys.count_at;
+        let count = args.get(count_at).filter(|_| count_at > 0).and_then(parse_u64);
+        count.is_none_or(|count| count <= args.from(count_at + 1).len() as u64)
+    }
+
     /// The keys among the arguments.
     pub(crate) fn keys_in<'a>(&self, args: Args<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let KeyPositions { first, last, step, count_at, option } = self.keys;

@@ -197,6 +197,8 @@ fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     let [keys, items, prefixes] = context.shared.observers.tracking.counts();
     write!(out, "tracking_total_keys:{keys}\r\ntracking_total_items:{items}\r\n")?;
     write!(out, "tracking_total_prefixes:{prefixes}\r\n")?;
+    // MIGRATE keeps no connections.
+    write!(out, "migrate_cached_sockets:0\r\n")?;
     let overflows = context.shared.clients.overflows();
     write!(out, "client_output_buffer_limit_disconnections:{overflows}\r\n")?;
     let tables = context.shared.databases.iter();

@@ -223,6 +223,9 @@ fn reply_keys(
     if !command.takes(args.len()) {
         return Err(reply_error("ERR Invalid number of arguments specified for command"));
     }
+    if !command.has_counted_keys(args) {
+        return Err(reply_error("ERR Invalid arguments specified for command"));
+    }
     let keys: Vec<_> = key_flags::keys_with_flags(command, args).collect();
     // A script may have none.
     if keys.is_empty() && command.keys.count_at == 0 {

@@ -16,7 +16,7 @@ use super::failure;
 use super::one_slot::{not_in_one_slot, one_slot};
 use super::redirection::refuse_missing;
 use super::shown_call::ShownCall;
-use super::{sort, stream_reads};
+use super::sort;
 use crate::acl::log::CallContext;
 use crate::pubsub::Kind;
 use crate::replication::groups::Groups;
@@ -162,11 +162,6 @@ impl Commands for ScriptCalls<'_, '_> {
         }
         if !command.may_be_scripted(args) {
             return failed("ERR This Redis command is not allowed from script");
-        }
-        if ["xread", "xreadgroup"].contains(&command.name) && stream_reads::has_block(args) {
-            let name = String::from_utf8_lossy(&args[0]);
-            let text = "command is not allowed with BLOCK option from scripts";
-            return failed(&format!("ERR {name} {text}"));
         }
         if self.is_read_only && command.may_replicate() {
             return failed("ERR Write commands are not allowed from read-only scripts.");

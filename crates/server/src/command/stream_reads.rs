@@ -144,12 +144,6 @@ fn only_groups(option: &str) -> Failure {
         .into()
 }
 
-/// Whether a command has the option BLOCK, which scripts must not use.
-pub(super) fn has_block(args: Args<'_>) -> bool {
-    let mut options = args.from(1).iter().take_while(|word| !is(word, "streams"));
-    options.any(|word| is(word, "block"))
-}
-
 /// Entries with their fields; without them if an entry has been deleted.
 type StreamEntries = Vec<(StreamId, Option<Vec<u8>>)>;
 

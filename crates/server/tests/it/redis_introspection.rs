@@ -42,6 +42,11 @@ fn keys_and_flags_of_calls_are_those_of_redis() {
             "[[\"a\", [+RW, +access, +delete]], [\"b\", [+RW, +insert]]]",
         ),
         ("COMMAND GETKEYSANDFLAGS EVAL s 0", "[]"),
+        (
+            "COMMAND GETKEYSANDFLAGS ZINTERSTORE a 1443677133621497600 b",
+            "-ERR Invalid arguments specified for command",
+        ),
+        ("COMMAND GETKEYS EVAL s 2 a", "-ERR Invalid arguments specified for command"),
         ("COMMAND GETKEYSANDFLAGS PING x", "-ERR The command has no key arguments"),
         ("COMMAND GETKEYSANDFLAGS NOPE x", "-ERR Invalid command specified"),
         (

@@ -321,10 +321,23 @@ fn transactions_and_scripts_read_without_waiting() {
         let script = b"return redis.call('xread','streams',KEYS[1],'1')";
         let reply = client.call_bytes(&[b"EVAL", script, b"1", b"s"]);
         assert_eq!(reply, "[[\"s\", [[\"2-0\", [\"k\", \"2\"]]]]]");
-        let script = b"return redis.call('xread','block','0','streams',KEYS[1],'1')";
-        let reply = client.call_bytes(&[b"EVAL", script, b"1", b"s"]);
-        assert!(reply.contains("xread command is not allowed with BLOCK option"), "{reply}");
     });
+}
+
+#[test]
+fn readers_in_scripts_do_not_wait() {
+    let mut client = TestServer::start().client();
+    client.expect(&[("XADD s 1 k 1", "\"1-0\""), ("XGROUP CREATE s g 0", "+OK")]);
+    let entry = "[[\"s\", [[\"1-0\", [\"k\", \"1\"]]]]]";
+    for (read, reply) in [
+        ("'xread','block',0,'streams',KEYS[1],'$'", "nil"),
+        ("'xread','block',0,'streams',KEYS[1],'0'", entry),
+        ("'xreadgroup','group','g','c','block',0,'streams',KEYS[1],'>'", entry),
+        ("'xreadgroup','group','g','c','block',0,'streams',KEYS[1],'>'", "nil"),
+    ] {
+        let script = format!("return redis.call({read})");
+        assert_eq!(client.call_bytes(&[b"EVAL", script.as_bytes(), b"1", b"s"]), reply, "{read}");
+    }
 }
 
 #[test]
