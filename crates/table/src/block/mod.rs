@@ -8,6 +8,7 @@
 //! | `waypoints` | where a search in a cached block begins |
 //! | [`iter`](mod@iter) | bidirectional iterator |
 //! | [`frame`] | compression and checksum of a block on disk |
+//! | `lz4`, `zstandard` | the compressions, which features switch off |
 //! | [`dictionary`] | the Zstandard dictionary of a file |
 //!
 //! ```text
@@ -33,11 +34,13 @@ pub mod builder;
 pub mod dictionary;
 pub mod frame;
 pub mod iter;
+mod lz4;
 mod search;
 mod waypoints;
+mod zstandard;
 
 pub use builder::BlockBuilder;
-pub use frame::Compression;
+pub use frame::{Codec, Compression};
 pub use iter::BlockIter;
 
 use std::sync::OnceLock;
