@@ -160,7 +160,7 @@ fn option_of_a_missing_compression_is_refused() {
 #[test]
 #[cfg(all(feature = "lsm", not(feature = "zstd")))]
 fn block_of_a_missing_compression_is_refused_and_kept_by_repair() {
-    for (table, key) in [("plain", "row:0001"), ("large", "row:0001")] {
+    for table in ["plain", "large"] {
         let scratch = tempfile::tempdir().unwrap();
         let dir = scratch.path().join("store");
         store_of(&dir, table, |options| options.retain(|name, _| !name.contains("compression")));
@@ -171,7 +171,9 @@ fn block_of_a_missing_compression_is_refused_and_kept_by_repair() {
         let before = tables();
         assert!(!before.is_empty());
         let db = Db::open(&dir, DbOptions { read_only: true, ..DbOptions::default() }).unwrap();
-        let message = refusal(db.table(table).and_then(|table| table.get(key.as_bytes())));
+        let message = refusal(
+            db.table(table).and_then(|table| table.iter()?.try_for_each(|entry| entry.map(drop))),
+        );
         assert!(message.contains(".sst") && message.contains("feature 'zstd'"), "{message}");
         db.close().unwrap();
         refusal(maintenance::verify(&dir));

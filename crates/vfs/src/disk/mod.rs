@@ -258,6 +258,8 @@ impl Vfs for Disk {
             let opened = self.files.retry(|| std::fs::File::open(&path));
             opened.ok().map(Arc::new)
         });
+        // Some file systems of Windows keep the name until the last handle is closed.
+        let held = held.filter(|_| cfg!(not(windows)));
         std::fs::remove_file(&path).map_err(|e| disk_fault("remove", &path, e))?;
         held.into_iter().for_each(deferred_close::close_later);
         Ok(())
