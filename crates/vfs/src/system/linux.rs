@@ -301,7 +301,8 @@ impl Pages {
         let from = range.start - range.start % super::MAP_BYTES;
         let len = (range.end - from).next_multiple_of(super::MAP_BYTES);
         // SAFETY: in the mapping, which ends at a page; msync changes no byte of it.
-        Ok(unsafe { msync(self.base.as_ptr().add(from).cast(), len, MsyncFlags::SYNC)? })
+        unsafe { msync(self.base.as_ptr().add(from).cast(), len, MsyncFlags::SYNC)? };
+        Ok(())
     }
 }
 
