@@ -131,7 +131,7 @@ impl Deref for Region {
 
     #[inline(always)]
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: `base` is a live mapping of as many words until the drop, aligned to pages, of
+        // SAFETY: `base` is a live mapping of as many words until the drop, aligned to words, of
         // zeros or what was stored atomically; words of a mirror are words of memory like others.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.addresses) }
     }

@@ -6,7 +6,7 @@ use std::ptr::{NonNull, null_mut};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-use super::{HUGE_PAGE_BYTES, SMALL_PAGE_BYTES};
+use super::pages::{HUGE_PAGE_BYTES, SMALL_PAGE_BYTES};
 
 /// Maps zeros, at least one byte, at the start of a page.
 ///

@@ -7,6 +7,7 @@
 
 #[cfg(all(target_os = "linux", not(any(miri, siltstone_portable))))]
 mod linux;
+mod pages;
 #[cfg(not(all(target_os = "linux", not(any(miri, siltstone_portable)))))]
 mod portable;
 
@@ -15,12 +16,9 @@ pub(crate) use linux::{files_have_huge_pages, map, map_mirrored, unmap};
 #[cfg(not(all(target_os = "linux", not(any(miri, siltstone_portable)))))]
 pub(crate) use portable::{files_have_huge_pages, map, map_mirrored, unmap};
 
+pub(crate) use pages::{HUGE_PAGE_BYTES, SMALL_PAGE_BYTES};
+
 /// Whether memory can be mapped twice. If not, every log is plain.
 #[cfg(test)]
 pub(crate) const HAS_MIRRORS: bool =
     cfg!(all(target_os = "linux", not(any(miri, siltstone_portable))));
-
-/// The smallest page size.
-pub(crate) const SMALL_PAGE_BYTES: usize = 4 << 10;
-/// The huge page size on supported machines.
-pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;

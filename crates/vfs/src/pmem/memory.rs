@@ -193,8 +193,8 @@ impl Memory {
     fn words(&self, offset: usize, len: usize) -> &[AtomicU64] {
         self.check(offset, len);
         let (from, to) = (offset / WORD, (offset + len).div_ceil(WORD));
-        // SAFETY: the base is page-aligned and the mapping ends at a page, so these words are in it
-        // and aligned; there are no non-atomic writes to it.
+        // SAFETY: the base is aligned to words and the pages end at one, so these words are in them
+        // and aligned; there are no non-atomic writes to them.
         unsafe {
             std::slice::from_raw_parts(
                 self.pages.base().as_ptr().cast::<AtomicU64>().add(from),

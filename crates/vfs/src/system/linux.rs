@@ -21,7 +21,7 @@ use rustix::mm::{
 };
 use rustix::process::{Resource, getrlimit};
 
-use super::has_no_holes;
+use super::shared::{MAP_BYTES, has_no_holes};
 
 /// The magic number of tmpfs, a file system in memory.
 const TMPFS: u64 = 0x0102_1994;
@@ -289,7 +289,7 @@ impl Pages {
         Ok(Pages { base, bytes })
     }
 
-    /// The first byte, aligned to a page. It and the others live as long as the pages.
+    /// The first byte, aligned to a page, and so to words. It and the others live as long as the pages.
     #[inline]
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
@@ -298,8 +298,8 @@ impl Pages {
     /// Makes the pages of a range durable; it is within the mapping and not empty.
     pub(crate) fn sync(&self, range: Range<usize>) -> io::Result<()> {
         debug_assert!(range.start < range.end && range.end <= self.bytes);
-        let from = range.start - range.start % super::MAP_BYTES;
-        let len = (range.end - from).next_multiple_of(super::MAP_BYTES);
+        let from = range.start - range.start % MAP_BYTES;
+        let len = (range.end - from).next_multiple_of(MAP_BYTES);
         // SAFETY: in the mapping, which ends at a page; msync changes no byte of it.
         unsafe { msync(self.base.as_ptr().add(from).cast(), len, MsyncFlags::SYNC)? };
         Ok(())

@@ -24,6 +24,7 @@
 mod linux;
 #[cfg(not(all(target_os = "linux", not(siltstone_portable))))]
 mod portable;
+mod shared;
 
 #[cfg(all(target_os = "linux", not(siltstone_portable)))]
 use linux as form;
@@ -33,6 +34,8 @@ use portable as form;
 use std::io;
 
 use siltstone_engine::error::TOO_MANY_FILES;
+
+pub(crate) use shared::MAP_BYTES;
 
 #[cfg(test)]
 pub(crate) use form::HAS_LOCK_HOLDERS;
@@ -46,15 +49,7 @@ pub(crate) use form::{
 #[cfg(all(target_os = "linux", not(siltstone_portable)))]
 pub(crate) use linux::{free_space, page_bytes, supports_mapped_appends};
 
-/// The granularity of mappings. The machine's pages may be larger, never smaller.
-pub(crate) const MAP_BYTES: usize = 4096;
-
 /// Whether the process or the system has too many open files.
 pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| TOO_MANY_FILES.contains(&code))
-}
-
-/// The error for a hole where the file system has none, of the kind that the contract requires.
-fn has_no_holes() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "the file system has no holes")
 }

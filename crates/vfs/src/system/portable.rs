@@ -9,7 +9,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::ptr::NonNull;
 
-use super::{MAP_BYTES, has_no_holes};
+use super::shared::has_no_holes;
+
+/// The alignment of [`Pages`]: that of words. For a larger one, allocators write the zeros
+/// themselves, and touch all pages.
+const ALIGN: usize = align_of::<u64>();
 
 #[cfg(unix)]
 pub(crate) use unix::{
@@ -276,7 +280,7 @@ impl Pages {
 
     /// Zeros. `bytes` is a multiple of a page, and not 0.
     pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
-        let layout = Layout::from_size_align(bytes, MAP_BYTES);
+        let layout = Layout::from_size_align(bytes, ALIGN);
         let layout = layout.map_err(|_| io::ErrorKind::InvalidInput)?;
         if layout.size() == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -307,7 +311,7 @@ impl Pages {
         Ok(None)
     }
 
-    /// The first byte, aligned to a page. It and the others live as long as the pages.
+    /// The first byte, aligned to words. It and the others live as long as the pages.
     #[inline]
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
