@@ -14,7 +14,7 @@
 //!
 //! Invariant: training the same samples gives the same dictionary.
 
-use super::frame::FrameError;
+use super::codec::FrameError;
 use super::zstandard::{self, PreparedDictionary};
 
 /// The first bytes of a dictionary.

@@ -1,6 +1,6 @@
 //! LZ4, with the feature `lz4`. Without it both calls say that it is missing.
 
-use super::frame::Codec;
+use super::codec::Codec;
 
 /// Appends the compressed form of `contents` to `out`.
 #[cfg(feature = "lz4")]

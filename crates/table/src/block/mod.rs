@@ -8,7 +8,7 @@
 //! | `waypoints` | where a search in a cached block begins |
 //! | [`iter`](mod@iter) | bidirectional iterator |
 //! | [`frame`] | compression and checksum of a block on disk |
-//! | `lz4`, `zstandard` | the compressions, which features switch off |
+//! | `codec`, `lz4`, `zstandard` | the compressions, which features switch off |
 //! | [`dictionary`] | the Zstandard dictionary of a file |
 //!
 //! ```text
@@ -31,6 +31,7 @@
 //! Source: LevelDB's block format; the kind in the tag and the search by `shared` are additions.
 
 pub mod builder;
+pub(crate) mod codec;
 pub mod dictionary;
 pub mod frame;
 pub mod iter;
@@ -40,7 +41,8 @@ mod waypoints;
 mod zstandard;
 
 pub use builder::BlockBuilder;
-pub use frame::{Codec, Compression};
+pub use codec::Codec;
+pub use frame::Compression;
 pub use iter::BlockIter;
 
 use std::sync::OnceLock;

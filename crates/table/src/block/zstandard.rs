@@ -12,7 +12,7 @@ mod present {
     use zstd::dict::DecoderDictionary;
     use zstd::zstd_safe::{CParameter, DCtx, compress_bound};
 
-    use super::super::frame::Codec;
+    use super::super::codec::Codec;
 
     /// A compressor that reuses its memory between blocks.
     pub(in super::super) struct Compressor(zstd::bulk::Compressor<'static>);
@@ -100,7 +100,7 @@ mod present {
 
 #[cfg(not(feature = "zstd"))]
 mod missing {
-    use super::super::frame::Codec;
+    use super::super::codec::Codec;
 
     /// There is none.
     pub(in super::super) enum Compressor {}

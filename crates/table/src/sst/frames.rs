@@ -7,8 +7,9 @@ use siltstone_vfs::File;
 
 use super::footer::MetaBlock;
 use crate::FileSum;
+use crate::block::codec::FrameError;
 use crate::block::dictionary::Dictionary;
-use crate::block::frame::{FrameError, open_frame};
+use crate::block::frame::open_frame;
 
 /// Reads the contents of a meta block.
 pub(super) fn read_meta(
