@@ -53,8 +53,8 @@ pub(crate) enum FrameError {
 }
 
 impl FrameError {
-    /// The error for the frame at `offset` of a file. A block that cannot be decompressed is intact:
-    /// no repair must give it up.
+    /// The error for the frame at `offset` of a file. A block whose compression is missing is
+    /// intact: no repair must give it up.
     pub(crate) fn at(self, file: &str, offset: u64) -> Error {
         match self {
             FrameError::Damaged(reason) => Error::corruption(file, offset, reason),

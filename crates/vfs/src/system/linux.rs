@@ -289,7 +289,8 @@ impl Pages {
         Ok(Pages { base, bytes })
     }
 
-    /// The first byte, aligned to a page, and so to words. It and the others live as long as the pages.
+    /// The first byte, aligned to a page, and so to words. It and the others live as long as the
+    /// pages.
     #[inline]
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base

@@ -3,7 +3,7 @@
 //! | form | compiled | contents |
 //! | --- | --- | --- |
 //! | `linux` | on Linux | direct reads, reserved space, holes, mappings, writeback, limits |
-//! | `portable` | elsewhere, and on Linux with `RUSTFLAGS="--cfg siltstone_portable"` | the standard library alone |
+//! | `portable` | elsewhere, and with `--cfg siltstone_portable` | the standard library alone |
 //!
 //! Both have the same items, but for those that only append files use, which the portable form does
 //! not have: mapped windows and their preparation. A port to another system is one more module
@@ -16,7 +16,7 @@
 //! | `next_data` | every byte may be data |
 //! | `Pages::of_file` | a copy in memory; its user writes and syncs the file |
 //! | `Pages::private` | none |
-//! | `file_id`, `links` | on Unix; elsewhere unknown, so files are not closed while they are in use |
+//! | `file_id`, `links` | on Unix; elsewhere unknown, so idle files are not closed |
 //! | `open_file_limit` | unknown |
 //! | `Directory::sync` | on Unix; elsewhere as far as the system has it |
 
