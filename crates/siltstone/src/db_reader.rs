@@ -115,8 +115,8 @@ impl DbReader {
     /// A table as of the last catch-up.
     ///
     /// # Errors
-    /// `Invalid` if there is none; `Unsupported` if a reader cannot open it; `Refused` if this build
-    /// lacks its engine.
+    /// `Invalid` if there is none; `Unsupported` if a reader cannot open it; `Refused` if this
+    /// build lacks its engine.
     pub fn table(&self, name: &str) -> Result<Table> {
         let current = self.current.lock();
         match current.refused.get(name) {

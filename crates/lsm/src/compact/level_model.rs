@@ -1,4 +1,4 @@
-//! The model behind the target sizes of levels: with the feature `model`, which `level_sizes` needs.
+//! The model behind the target sizes of levels, with the feature `model`.
 //!
 //! The popularity of keys is the Zipf distribution that fits the numbers of writes and of distinct
 //! keys of a memtable. For it the analytic model finds the level sizes with the smallest write

@@ -3,7 +3,7 @@
 //! | form | compiled | contents |
 //! | --- | --- | --- |
 //! | `linux` | on Linux | huge pages, and memory that is mapped twice |
-//! | `portable` | elsewhere, under Miri, with `--cfg siltstone_portable` | memory of the allocator |
+//! | `portable` | elsewhere, in Miri, with `--cfg siltstone_portable` | memory of the allocator |
 
 #[cfg(all(target_os = "linux", not(any(miri, siltstone_portable))))]
 mod linux;

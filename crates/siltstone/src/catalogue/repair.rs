@@ -29,8 +29,8 @@ const QUARANTINED_NAME: &str = "CATALOG.damaged";
 /// intact catalogue with all tables.
 ///
 /// # Errors
-/// [`Error::Refused`] if there are no tables, if the engine of a table is unknown or missing in this
-/// build, or for a catalogue of a newer version; [`Error::Locked`]; I/O errors.
+/// [`Error::Refused`] if there are no tables, if the engine of a table is unknown or missing in
+/// this build, or for a catalogue of a newer version; [`Error::Locked`]; I/O errors.
 pub fn repair(dir: &Path) -> Result<Vec<String>> {
     repair_with(dir, &Keys::default())
 }

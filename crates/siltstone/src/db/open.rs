@@ -42,7 +42,8 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::Refused`] if `dir` is not a store, has a newer format, or has a table on an engine
-    /// or with an option that this build lacks; [`Error::Locked`] if another process has it open, and errors of opening its tables.
+    /// or with an option that this build lacks; [`Error::Locked`] if another process has it open,
+    /// and errors of opening its tables.
     pub fn open(dir: impl AsRef<Path>, options: DbOptions) -> Result<Self> {
         Self::open_vfs(Self::directory_of(dir.as_ref(), &options)?, options)
     }
