@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 
 use crate::{
@@ -347,7 +348,8 @@ pub trait Engine: Send + Sync {
 }
 
 /// What an engine supports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Capabilities {
     /// Keys have an order: `range`, and cursors that seek and move backwards.
     pub ordered: bool,
@@ -371,8 +373,9 @@ pub struct Capabilities {
 }
 
 /// When a write returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Durability {
     /// When the operating system has the data: it survives a process crash, not a power cut.
     #[default]

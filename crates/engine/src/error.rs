@@ -5,16 +5,19 @@
 
 use std::fmt;
 
+/// The error codes of too many open files, of the process and of the system, which have no stable
+/// [`ErrorKind`](std::io::ErrorKind). All Unix systems number them alike.
+pub const TOO_MANY_FILES: &[i32] = if cfg!(windows) { &[4] } else { &[23, 24] };
+
 /// A result with [`Error`] as its error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The errors of a store.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
     /// A checksum, magic number or structure is invalid. The bytes at this offset are damaged;
     /// nothing was guessed.
-    #[error("corruption in {file} at byte {offset}: {reason}")]
     Corruption {
         /// The file, relative to the store.
         file: String,
@@ -25,7 +28,6 @@ pub enum Error {
     },
 
     /// An I/O request failed.
-    #[error("cannot {operation} {file}: {message}")]
     Io {
         /// The operation: `read`, `write`, `sync`, ….
         operation: &'static str,
@@ -41,7 +43,6 @@ pub enum Error {
     },
 
     /// A key, value or batch is over its limit. Nothing has changed.
-    #[error("{what} of {size} bytes is over the limit of {limit} bytes")]
     TooLarge {
         /// `key`, `value` or `batch`.
         what: &'static str,
@@ -52,7 +53,6 @@ pub enum Error {
     },
 
     /// The engine does not have this operation.
-    #[error("the {engine} engine does not support {operation}")]
     Unsupported {
         /// The engine's name.
         engine: &'static str,
@@ -61,21 +61,15 @@ pub enum Error {
     },
 
     /// The time is before the watermark: versions of that time may be gone.
-    #[error(
-        "history reaches back to {watermark} (milliseconds since 1970) and no further: \
-         keep more of it with the option retention, or hold a snapshot"
-    )]
     BelowWatermark {
         /// The earliest time that can be read, in milliseconds since 1970.
         watermark: crate::Timestamp,
     },
 
     /// Invalid options, with every mistake. Nothing was opened.
-    #[error("bad options: {}", join(.0))]
     InvalidOptions(Vec<InvalidOption>),
 
     /// The directory or file is unsuitable: not a store, of a newer version, ….
-    #[error("{path}: {reason}")]
     Refused {
         /// The directory or file.
         path: String,
@@ -84,7 +78,6 @@ pub enum Error {
     },
 
     /// The store is open already, in another process or in this one.
-    #[error("{path} is in use by {}: a store serves one process at a time", display_holder(*.holder))]
     Locked {
         /// The lock file.
         path: String,
@@ -94,25 +87,18 @@ pub enum Error {
 
     /// After an earlier error writing is unsafe: the store serves reads and rejects writes until it
     /// is reopened.
-    #[error("the store is read-only since an earlier fault ({cause}); reopen it to recover")]
     ReadOnly {
         /// The earlier error.
         cause: String,
     },
 
     /// Another writer changed a key that the transaction had read. Nothing of it was applied.
-    #[error(
-        "the transaction read {}, which another writer has changed since it began; nothing of it was \
-         applied: run it again",
-        display_key(.key)
-    )]
     Conflict {
         /// The key that was changed.
         key: Vec<u8>,
     },
 
     /// The snapshot or transaction has expired. Nothing of a transaction was applied.
-    #[error("this {reader} has expired: {reason}; begin a new one")]
     Expired {
         /// `snapshot` or `transaction`.
         reader: &'static str,
@@ -122,11 +108,6 @@ pub enum Error {
 
     /// A change feed cannot resume there: the log no longer has the next change, or the table never
     /// had the last one.
-    #[error(
-        "the changes after sequence {since} are not in the log, which reaches from {oldest} to \
-         {newest}: copy the table from a snapshot and resume after its sequence number; \
-         log_retention keeps more of the log"
-    )]
     ChangesUnavailable {
         /// The sequence number after which the feed should resume.
         since: u64,
@@ -137,13 +118,65 @@ pub enum Error {
     },
 
     /// The engine or the store was closed.
-    #[error("the store is closed")]
     Closed,
 
     /// An invalid argument: an unpositioned cursor is moved, an inverted range, ….
-    #[error("{0}")]
     Invalid(String),
 }
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Corruption { file, offset, reason } => {
+                write!(f, "corruption in {file} at byte {offset}: {reason}")
+            }
+            Error::Io { operation, file, message, .. } => {
+                write!(f, "cannot {operation} {file}: {message}")
+            }
+            Error::TooLarge { what, size, limit } => {
+                write!(f, "{what} of {size} bytes is over the limit of {limit} bytes")
+            }
+            Error::Unsupported { engine, operation } => {
+                write!(f, "the {engine} engine does not support {operation}")
+            }
+            Error::BelowWatermark { watermark } => write!(
+                f,
+                "history reaches back to {watermark} (milliseconds since 1970) and no further: \
+                 keep more of it with the option retention, or hold a snapshot"
+            ),
+            Error::InvalidOptions(mistakes) => write!(f, "bad options: {}", join(mistakes)),
+            Error::Refused { path, reason } => write!(f, "{path}: {reason}"),
+            Error::Locked { path, holder } => write!(
+                f,
+                "{path} is in use by {}: a store serves one process at a time",
+                display_holder(*holder)
+            ),
+            Error::ReadOnly { cause } => write!(
+                f,
+                "the store is read-only since an earlier fault ({cause}); reopen it to recover"
+            ),
+            Error::Conflict { key } => write!(
+                f,
+                "the transaction read {}, which another writer has changed since it began; nothing \
+                 of it was applied: run it again",
+                display_key(key)
+            ),
+            Error::Expired { reader, reason } => {
+                write!(f, "this {reader} has expired: {reason}; begin a new one")
+            }
+            Error::ChangesUnavailable { since, oldest, newest } => write!(
+                f,
+                "the changes after sequence {since} are not in the log, which reaches from \
+                 {oldest} to {newest}: copy the table from a snapshot and resume after its \
+                 sequence number; log_retention keeps more of the log"
+            ),
+            Error::Closed => f.write_str("the store is closed"),
+            Error::Invalid(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
 
 impl Error {
     /// An I/O error with the operation and the file that it concerns.
@@ -197,17 +230,12 @@ impl Error {
     /// a sync: it leaves everything that it covers in doubt.
     pub fn is_transient(&self) -> bool {
         use std::io::ErrorKind::{Interrupted, OutOfMemory, WouldBlock};
-        // `ErrorKind` has no stable variants for these two. All Unix systems number them alike.
-        const ENFILE: i32 = 23;
-        const EMFILE: i32 = 24;
         let is_lack = match self {
-            Error::Io { code: Some(ENFILE | EMFILE), operation, .. }
-            | Error::Io {
-                code: Some(_),
-                kind: OutOfMemory | WouldBlock | Interrupted,
-                operation,
-                ..
-            } => !is_sync(operation),
+            Error::Io { code: Some(code), kind, operation, .. } => {
+                let is_lack = matches!(kind, OutOfMemory | WouldBlock | Interrupted)
+                    || TOO_MANY_FILES.contains(code);
+                is_lack && !is_sync(operation)
+            }
             _ => false,
         };
         is_lack || self.is_disk_full()

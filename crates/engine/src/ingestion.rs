@@ -12,13 +12,15 @@
 
 use std::path::PathBuf;
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 
 use crate::Result;
 
 /// What happens to the files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum IngestMode {
     /// They are copied.
     #[default]
@@ -31,7 +33,8 @@ pub enum IngestMode {
 }
 
 /// Another prefix for the keys of files.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct PrefixChange {
     /// The prefix of every key in the files.
     pub from: Vec<u8>,
@@ -40,7 +43,8 @@ pub struct PrefixChange {
 }
 
 /// How files are ingested.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct IngestOptions {
     /// What happens to the files.
     pub mode: IngestMode,
@@ -49,7 +53,7 @@ pub struct IngestOptions {
     pub verify: bool,
     /// Gives the keys another prefix, e.g. because the part of a keyspace that takes them is chosen
     /// at the ingestion. The files are rewritten then, not linked or copied.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub prefix: Option<PrefixChange>,
 }
 
@@ -60,7 +64,8 @@ impl Default for IngestOptions {
 }
 
 /// The result of an ingestion.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct IngestReport {
     /// The sequence number of all entries.
     pub sequence: u64,

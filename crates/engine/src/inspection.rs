@@ -1,9 +1,11 @@
 //! The content of a file, as text.
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 
 /// A file's kind and content.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Inspection {
     /// The kind of the file.
     pub kind: &'static str,

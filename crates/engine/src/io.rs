@@ -8,11 +8,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 
 /// The purpose of an I/O request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[repr(u8)]
 pub enum Purpose {
     /// The write-ahead log.
@@ -62,7 +64,8 @@ impl Purpose {
 }
 
 /// Requests and bytes of one purpose.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct IoCounts {
     /// Read requests.
     pub reads: u64,
@@ -77,7 +80,8 @@ pub struct IoCounts {
 }
 
 /// Accesses to byte-addressable persistent memory for one purpose.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct NvmCounts {
     /// Bytes read, as reported by the readers: loads cannot be observed.
     pub bytes_read: u64,

@@ -9,14 +9,16 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 
 use crate::names::{suggest, unknown};
 use crate::{Error, InvalidOption, Result};
 
 /// When an option of a table may change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum OptionChange {
     /// While the table is open, by [`Engine::set_options`](crate::Engine::set_options), and
     /// whenever it is opened.

@@ -18,12 +18,14 @@
 use std::fmt;
 use std::ops::Range;
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 
 use crate::inspection::shown;
 
 /// The result of a repair.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct RepairReport {
     /// Findings and actions, line by line, including losses.
     pub lines: Vec<String>,
@@ -57,7 +59,8 @@ impl From<String> for RepairReport {
 }
 
 /// An extent that could not be saved.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Loss {
     /// The file.
     pub file: String,
@@ -67,16 +70,17 @@ pub struct Loss {
     /// What the loss means.
     pub effect: LossEffect,
     /// The first and the last operation of the extent, as sequence numbers.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub sequences: Option<(u64, u64)>,
     /// Bounds of the keys of the extent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub keys: Option<KeyBounds>,
 }
 
 /// What the loss of an extent means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum LossEffect {
     /// The entries in the extent are lost.
     Entries,
@@ -94,6 +98,7 @@ pub struct KeyBounds {
     pub before: Option<Vec<u8>>,
 }
 
+#[cfg(feature = "serde")]
 impl Serialize for KeyBounds {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let text = |key: &Option<Vec<u8>>| key.as_ref().map(|key| key.escape_ascii().to_string());

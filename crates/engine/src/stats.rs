@@ -4,17 +4,19 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 
 use crate::{IoCounts, NvmCounts};
 
 /// Counters since open, and current sizes.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Stats {
     /// The engine's name.
     pub engine: &'static str,
     /// The options in force that were given; the others have their defaults. Set by the store.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "BTreeMap::is_empty"))]
     pub options: BTreeMap<String, String>,
     /// Bytes of keys and values written by the user.
     pub user_bytes_written: u64,
@@ -35,10 +37,10 @@ pub struct Stats {
     pub io: BTreeMap<&'static str, IoCounts>,
     /// Loads, stores and persist barriers in byte-addressable memory, by purpose; empty without
     /// such memory. Not part of `io`, so that write amplification is that of files.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "BTreeMap::is_empty"))]
     pub nvm: BTreeMap<&'static str, NvmCounts>,
     /// The number of live keys, estimated or exact; `None` if the engine cannot estimate it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub keys_estimate: Option<u64>,
     /// Bytes of all current files.
     pub space_bytes: u64,
@@ -53,7 +55,8 @@ pub struct Stats {
 }
 
 /// The time that writers waited, in microseconds, by cause.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Stalls {
     /// Delayed in proportion to the backlog of background work.
     pub slowdown_us: u64,
@@ -66,7 +69,8 @@ pub struct Stalls {
 }
 
 /// One level, stage or store.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct LevelStats {
     /// Its name, e.g. `L1`.
     pub name: String,

@@ -1,11 +1,13 @@
 //! The result of a verification: how much was checked, and the damage that was found.
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 
 use crate::{Error, Result};
 
 /// The result of [`Engine::verify`](crate::Engine::verify).
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct VerifyReport {
     /// Files read.
     pub files: u64,
@@ -44,7 +46,8 @@ impl VerifyReport {
 }
 
 /// One damaged place in a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Damage {
     /// The file.
     pub file: String,

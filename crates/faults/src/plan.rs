@@ -12,7 +12,6 @@
 use std::io;
 use std::sync::Arc;
 
-use rustix::io::Errno;
 use siltstone_engine::{Error, Result};
 use siltstone_structures::SplitMix64;
 
@@ -64,16 +63,38 @@ pub enum FaultError {
 }
 
 impl FaultError {
-    fn errno(self) -> Errno {
+    /// The operating system's code.
+    fn code(self) -> i32 {
         match self {
-            FaultError::Io => Errno::IO,
-            FaultError::DiskFull => Errno::NOSPC,
-            FaultError::ProcessFiles => Errno::MFILE,
-            FaultError::SystemFiles => Errno::NFILE,
-            FaultError::OutOfMemory => Errno::NOMEM,
-            FaultError::TryAgain => Errno::AGAIN,
+            FaultError::Io => codes::IO,
+            FaultError::DiskFull => codes::DISK_FULL,
+            FaultError::ProcessFiles => codes::PROCESS_FILES,
+            FaultError::SystemFiles => codes::SYSTEM_FILES,
+            FaultError::OutOfMemory => codes::OUT_OF_MEMORY,
+            FaultError::TryAgain => codes::TRY_AGAIN,
         }
     }
+}
+
+#[cfg(unix)]
+mod codes {
+    pub(super) const IO: i32 = libc::EIO;
+    pub(super) const DISK_FULL: i32 = libc::ENOSPC;
+    pub(super) const PROCESS_FILES: i32 = libc::EMFILE;
+    pub(super) const SYSTEM_FILES: i32 = libc::ENFILE;
+    pub(super) const OUT_OF_MEMORY: i32 = libc::ENOMEM;
+    pub(super) const TRY_AGAIN: i32 = libc::EAGAIN;
+}
+
+/// Windows has one error for both kinds of too many files.
+#[cfg(windows)]
+mod codes {
+    pub(super) const IO: i32 = 1117;
+    pub(super) const DISK_FULL: i32 = 112;
+    pub(super) const PROCESS_FILES: i32 = 4;
+    pub(super) const SYSTEM_FILES: i32 = 4;
+    pub(super) const OUT_OF_MEMORY: i32 = 14;
+    pub(super) const TRY_AGAIN: i32 = 10035;
 }
 
 /// A request, as the plan sees it.
@@ -95,7 +116,7 @@ impl From<FaultKind> for Request {
 pub(super) enum Verdict {
     Go,
     /// An I/O error.
-    Fail(Errno),
+    Fail(i32),
     /// Power is cut during the request.
     Cut,
     /// Power is off.
@@ -107,7 +128,9 @@ impl Verdict {
     pub(super) fn or_fail(self, operation: &'static str, file: &str) -> Result<()> {
         match self {
             Verdict::Go => Ok(()),
-            Verdict::Fail(errno) => Err(Error::io(operation, file, &errno.into())),
+            Verdict::Fail(code) => {
+                Err(Error::io(operation, file, &io::Error::from_raw_os_error(code)))
+            }
             Verdict::Cut | Verdict::Off => {
                 Err(Error::io(operation, file, &io::Error::other("power is off")))
             }
@@ -174,7 +197,7 @@ impl FaultPlan {
         let unlucky = self.error_rate > 0.0 && self.random.chance(self.error_rate);
         // Names are in a journal; random errors affect only data.
         let unlucky = unlucky && request.kind != FaultKind::Names;
-        if named || next || unlucky { Verdict::Fail(self.error.errno()) } else { Verdict::Go }
+        if named || next || unlucky { Verdict::Fail(self.error.code()) } else { Verdict::Go }
     }
 
     fn use_up(&mut self, request: Request) -> bool {

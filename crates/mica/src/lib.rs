@@ -32,6 +32,7 @@
 //! | [`burst_locks`] | partition locks that a burst keeps |
 //! | [`two_mode_lock`] | excludes bursts and keyed read-modify-writes from each other |
 //! | `mapping`, `prefetch` | huge-page memory; cache-line prefetch |
+//! | `system` | what the operating system offers, in one module per form: Linux, and portable |
 //! | `item`, `words`, `keyhash` | layouts |
 //! | [`sync`] | atomics and locks, real or loom's |
 //! | [`options`], `counters`, [`lines`], `keys`, `cursor`, `engine` | the rest |
@@ -84,6 +85,7 @@ pub mod request;
 mod space;
 #[cfg(not(loom))]
 pub mod store;
+mod system;
 #[cfg(not(loom))]
 mod words;
 

@@ -6,7 +6,7 @@
 //!   mirrored   memory file, if the system supports transparent      2 MiB     seamless
 //!              huge pages for such files
 //!   plain      anonymous memory with huge-page advice               2 MiB *   items are not split
-//!   plain      allocator memory, under Miri                         any       items are not split
+//!   plain      allocator memory, in the portable form (`system`)    any       items are not split
 //!   * if transparent huge pages are enabled; otherwise 4 KiB
 //!
 //! mirrored:   address   base ........ base+n ........ base+2n
@@ -31,17 +31,11 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-#[cfg(not(miri))]
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-#[cfg(not(miri))]
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+pub(crate) use crate::system::HUGE_PAGE_BYTES;
+use crate::system::{SMALL_PAGE_BYTES, files_have_huge_pages, map, map_mirrored, unmap};
 
 /// Bytes of a word.
 pub(crate) const WORD_BYTES: usize = size_of::<u64>();
-/// The smallest page size.
-const SMALL_PAGE_BYTES: usize = 4 << 10;
-/// The huge page size on supported machines.
-pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// How a log is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,27 +68,9 @@ impl Region {
     ///
     /// # Errors
     /// If the system has no such memory.
-    #[cfg(not(miri))]
     pub(crate) fn plain(words: usize) -> io::Result<Self> {
         let words = words.max(1);
-        let bytes = bytes_of(words)?;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses the address, so nothing that is in use is mapped over.
-        let base =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)? };
-        let region = Region::new(base.cast(), words, false)?;
-        if bytes >= HUGE_PAGE_BYTES {
-            // SAFETY: just mapped; the advice changes no byte. Without it pages are smaller.
-            let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
-        }
-        Ok(region)
-    }
-
-    /// Words from the allocator, which Miri can track.
-    #[cfg(miri)]
-    pub(crate) fn plain(words: usize) -> io::Result<Self> {
-        let all: Box<[AtomicU64]> = (0..words.max(1)).map(|_| AtomicU64::new(0)).collect();
-        Region::new(Box::into_raw(all).cast(), words.max(1), false)
+        bytes_of(words).and_then(map).map(|base| Region::new(base, words, false))
     }
 
     /// Maps a log whose end is followed by its beginning, if it consists of whole pages. With
@@ -103,10 +79,8 @@ impl Region {
     /// # Errors
     /// If the system has no such memory, or a requested mirror would end within a page.
     pub(crate) fn for_log(words: usize, mapping: Mapping) -> io::Result<Self> {
-        if cfg!(miri) {
-            return Region::plain(words);
-        }
         match mapping {
+            _ if cfg!(miri) => Region::plain(words),
             Mapping::Plain => Region::plain(words),
             Mapping::Mirrored => {
                 Region::reserved(words).or_else(|_| Region::mirrored(words, false))
@@ -128,66 +102,17 @@ impl Region {
         }
     }
 
-    #[cfg(miri)]
-    fn mirrored(_words: usize, _is_reserved: bool) -> io::Result<Self> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    #[cfg(not(miri))]
     fn mirrored(words: usize, is_reserved: bool) -> io::Result<Self> {
         let bytes = bytes_of(words)?;
-        if words.checked_mul(WORD_BYTES) != Some(bytes) {
+        if !bytes.is_multiple_of(SMALL_PAGE_BYTES) || words == 0 {
             // The last page would extend past the words, and the beginning would not follow.
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let twice = bytes.checked_mul(2).ok_or(io::ErrorKind::InvalidInput)?;
-        let flags = match is_reserved {
-            true => MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
-            false => MemfdFlags::CLOEXEC,
-        };
-        let file = memfd_create(c"siltstone-mica", flags)?;
-        ftruncate(&file, bytes as u64)?;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // First anywhere, to learn whether there are enough huge pages. A failure over reserved
-        // addresses would leave a hole, where another thread may map something.
-        // SAFETY: the kernel chooses the address, so nothing that is in use is mapped over.
-        let probe =
-            unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, 0)? };
-        // Then reserve addresses, aligned to huge pages, to map the file over.
-        let span = twice + HUGE_PAGE_BYTES;
-        // SAFETY: as above.
-        let room = unsafe {
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            mmap_anonymous(std::ptr::null_mut(), span, ProtFlags::empty(), flags)
-        };
-        let mapped = room.and_then(|room| {
-            let skip = room.align_offset(HUGE_PAGE_BYTES);
-            // SAFETY: `span` has one huge page more than is mapped, so what lies before, the two
-            // halves and what lies behind are all within the addresses just reserved, which no one
-            // else uses. If a half is refused, they stay reserved forever: they may be ours no
-            // more.
-            unsafe {
-                let base = room.cast::<u8>().add(skip);
-                let flags = MapFlags::SHARED | MapFlags::FIXED;
-                mmap(base.cast(), bytes, protection, flags, &file, 0)?;
-                mmap(base.add(bytes).cast(), bytes, protection, flags, &file, 0)?;
-                if skip > 0 {
-                    munmap(room, skip)?;
-                }
-                munmap(base.add(twice).cast(), HUGE_PAGE_BYTES - skip)?;
-                // Without the advice, pages are smaller.
-                let _ = madvise(base.cast(), twice, Advice::LinuxHugepage);
-                Ok(base)
-            }
-        });
-        // SAFETY: mapped above with this length, and used by no one.
-        unsafe { munmap(probe, bytes)? };
-        Region::new(mapped?.cast(), words, true)
+        Ok(Region::new(map_mirrored(bytes, is_reserved)?, words, true))
     }
 
-    fn new(base: *mut AtomicU64, words: usize, is_mirrored: bool) -> io::Result<Self> {
-        let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Region { base, words, addresses: words << usize::from(is_mirrored) })
+    fn new(base: NonNull<u8>, words: usize, is_mirrored: bool) -> Self {
+        Region { base: base.cast(), words, addresses: words << usize::from(is_mirrored) }
     }
 
     /// Whether the end is followed by the beginning.
@@ -206,26 +131,16 @@ impl Deref for Region {
 
     #[inline(always)]
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: `base` is a live mapping of as many words until the drop, aligned to pages, of
+        // SAFETY: `base` is a live mapping of as many words until the drop, aligned to words, of
         // zeros or what was stored atomically; words of a mirror are words of memory like others.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.addresses) }
     }
 }
 
 impl Drop for Region {
-    #[cfg(not(miri))]
     fn drop(&mut self) {
-        let bytes = (self.addresses * WORD_BYTES).next_multiple_of(SMALL_PAGE_BYTES);
-        // SAFETY: mapped with this length, and no borrow outlives the region. A failure would leave
-        // it mapped, which hurts no one.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), bytes) };
-    }
-
-    #[cfg(miri)]
-    fn drop(&mut self) {
-        let all = std::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.words);
-        // SAFETY: made by `Box::into_raw` with this length, and no borrow outlives the region.
-        drop(unsafe { Box::from_raw(all) });
+        // SAFETY: mapped with this length, and no borrow outlives the region.
+        unsafe { unmap(self.base.cast(), self.addresses * WORD_BYTES) };
     }
 }
 
@@ -236,18 +151,9 @@ pub(crate) fn whole_pages(words: usize) -> usize {
     words - words % (page / WORD_BYTES)
 }
 
-#[cfg(not(miri))]
 fn bytes_of(words: usize) -> io::Result<usize> {
-    let bytes =
-        words.max(1).checked_mul(WORD_BYTES).filter(|&bytes| bytes < isize::MAX as usize / 4);
-    Ok(bytes.ok_or(io::ErrorKind::InvalidInput)?.next_multiple_of(SMALL_PAGE_BYTES))
-}
-
-/// Whether memory files get transparent huge pages, always or on advice.
-fn files_have_huge_pages() -> bool {
-    let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
-    let given = ["[always]", "[within_size]", "[advise]", "[force]"];
-    setting.is_ok_and(|text| given.iter().any(|word| text.contains(word)))
+    let bytes = words.checked_mul(WORD_BYTES).filter(|&bytes| bytes < isize::MAX as usize / 4);
+    bytes.ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 #[cfg(test)]
@@ -268,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(not(miri))]
+    #[cfg(all(target_os = "linux", not(any(miri, siltstone_portable))))]
     fn mirrored_end_continues_at_beginning() {
         for words in [512, 3 * 512, 2 * HUGE_PAGE_BYTES / WORD_BYTES] {
             let region = Region::for_log(words, Mapping::Mirrored).unwrap();
@@ -284,7 +190,7 @@ mod tests {
 
     /// With half a page, the end would be followed by zeros.
     #[test]
-    #[cfg(not(miri))]
+    #[cfg(all(target_os = "linux", not(any(miri, siltstone_portable))))]
     fn mirror_of_partial_page_is_rejected() {
         for words in [0, 1, 511, 513, usize::MAX / WORD_BYTES, usize::MAX] {
             assert!(Region::for_log(words, Mapping::Mirrored).is_err(), "{words} words");
@@ -298,7 +204,7 @@ mod tests {
 
     /// A mirror on small pages would cost more than it saves.
     #[test]
-    #[cfg(not(miri))]
+    #[cfg(all(target_os = "linux", not(any(miri, siltstone_portable))))]
     fn auto_mapping_mirrors_only_with_huge_pages() {
         let words = 2 * HUGE_PAGE_BYTES / WORD_BYTES;
         let has_reserved = Region::mirrored(words, true).is_ok();
@@ -324,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(not(miri))]
+    #[cfg(all(target_os = "linux", not(any(miri, siltstone_portable))))]
     fn regions_are_unmapped_on_drop() {
         // A leak of 256 MiB of addresses, twice, a thousand times would exceed the page tables.
         for _ in 0..1000 {
@@ -337,7 +243,7 @@ mod tests {
     /// Regression: a failed mapping over reserved addresses left a hole, and closing it unmapped
     /// another thread's memory.
     #[test]
-    #[cfg(not(miri))]
+    #[cfg(all(target_os = "linux", not(any(miri, siltstone_portable))))]
     fn failed_mirror_unmaps_nothing_of_other_threads() {
         std::thread::scope(|scope| {
             for thread in 1..4u64 {

@@ -19,6 +19,18 @@ use siltstone_vfs::Vfs;
 
 struct MicaUnderTest;
 
+/// Mirrors are for Linux only.
+const MIRRORED: [&str; 2] = match cfg!(all(target_os = "linux", not(siltstone_portable))) {
+    true => [
+        "mode=cache access=crew eviction=approximate partitions=1 mapping=mirrored",
+        "mode=cache access=erew eviction=clock mapping=mirrored cas=on",
+    ],
+    false => [
+        "mode=cache access=crew eviction=approximate partitions=1",
+        "mode=cache access=erew eviction=clock cas=on",
+    ],
+};
+
 /// In the last two, the access mode changes every few operations.
 const VARIANTS: [&str; 14] = [
     "mode=store access=erew",
@@ -29,8 +41,8 @@ const VARIANTS: [&str; 14] = [
     "mode=cache access=crcw eviction=clock",
     "mode=cache access=erew eviction=lru mapping=plain",
     "mode=cache access=crcw eviction=lru partitions=1",
-    "mode=cache access=crew eviction=approximate partitions=1 mapping=mirrored",
-    "mode=cache access=erew eviction=clock mapping=mirrored cas=on",
+    MIRRORED[0],
+    MIRRORED[1],
     "mode=store access=crcw experimental.buckets=4 overflow_ratio=1 partitions=16 cas=on",
     "mode=store access=crew partitions=8 prefetch_distance=1",
     "mode=store partitions=2 switching",

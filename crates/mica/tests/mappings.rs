@@ -1,5 +1,6 @@
 //! Address space of a store is released. A separate program, because the kernel counts per process.
 
+#![cfg(all(target_os = "linux", not(siltstone_portable)))]
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;

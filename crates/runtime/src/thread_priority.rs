@@ -6,25 +6,25 @@
 //!   kernel code that is not preempted, so that a thread that waits for 60 µs of I/O would wait for
 //!   a millisecond. Compare `siltstone-experiments repro run trie-latency`.
 //!
-//! Both are per thread on Linux and need no privileges. On other systems they do nothing, and tail
-//! latencies are higher.
+//! Both are per thread on Linux and need no privileges. In the portable form (on other systems, and
+//! with `--cfg siltstone_portable`) they do nothing, and tail latencies are higher.
 //!
 //! Source: sched(7).
 
 /// About a third of the CPU share of a foreground thread. A smaller share would starve compactions
 /// while every CPU is busy, and writers would wait for them.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(siltstone_portable)))]
 const NICENESS: i32 = 5;
 
 /// Lowers the priority of the calling thread.
 pub fn lower_priority() {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(siltstone_portable)))]
     let _ = rustix::process::nice(NICENESS);
 }
 
 /// Gives the calling thread the batch scheduling policy: no preemption of other threads on wake-up.
 pub fn set_batch_policy() {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(siltstone_portable)))]
     {
         let parameters = libc::sched_param { sched_priority: 0 };
         // SAFETY: the call reads the parameters, which live until it returns, and changes only the
@@ -33,7 +33,7 @@ pub fn set_batch_policy() {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, target_os = "linux", not(siltstone_portable)))]
 mod tests {
     use super::*;
 

@@ -28,6 +28,7 @@ use siltstone_engine::{Error, Result};
 use siltstone_vfs::Vfs;
 
 use crate::encryption::Keys;
+use crate::engines;
 use crate::pin::{self, PinnedStore, StoreState};
 use crate::{Db, DbOptions, Table};
 
@@ -114,11 +115,15 @@ impl DbReader {
     /// A table as of the last catch-up.
     ///
     /// # Errors
-    /// `Invalid` if there is none; `Unsupported` if a reader cannot open it.
+    /// `Invalid` if there is none; `Unsupported` if a reader cannot open it; `Refused` if this
+    /// build lacks its engine.
     pub fn table(&self, name: &str) -> Result<Table> {
         let current = self.current.lock();
         match current.refused.get(name) {
             Some(&engine) => {
+                if let Some(reason) = engines::missing(engine) {
+                    return Err(Error::Refused { path: self.vfs.name(), reason });
+                }
                 let operation = "a reader beside the writer";
                 Err(Error::Unsupported { engine, operation })
             }

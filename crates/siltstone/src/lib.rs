@@ -34,6 +34,22 @@
 //! * Damage on disk is reported as [`Error::Corruption`] with the file and the offset, never as a
 //!   wrong answer.
 //!
+//! # Features
+//! All but the last two are on by default. A store that needs one that is missing is refused by an
+//! error that names it, and stays as it is.
+//!
+//! | feature | contents |
+//! | --- | --- |
+//! | `lsm`, `trie`, `silt`, `mica`, `skimpy` | the engines |
+//! | `lz4`, `zstd` | the compressions of `lsm` |
+//! | `model` | the option `experimental.level_sizes=model` of `lsm` |
+//! | `serde` | `Serialize` of statistics and reports |
+//! | `suggestions` | suggestions in messages about unknown names |
+//! | `encryption` | encryption at rest |
+//! | `tracing` | events and spans for `tracing` |
+//!
+//! `default-features = false, features = ["lsm"]` is the smallest build with the default engine.
+//!
 //! | module | contents |
 //! | --- | --- |
 //! | [`db`] | the directory: lock, catalogue, tables |
@@ -84,6 +100,7 @@ mod read;
 mod read_only;
 mod reader;
 pub mod snapshot;
+#[cfg(feature = "lsm")]
 pub mod sorted_file;
 pub mod table;
 mod trace;
@@ -109,6 +126,7 @@ pub use siltstone_engine::{
 };
 pub use siltstone_runtime::Env;
 pub use snapshot::Snapshot;
+#[cfg(feature = "lsm")]
 pub use sorted_file::{SortedFile, SortedFileWriter};
 pub use table::{CasMismatch, Table};
 #[cfg(feature = "tracing")]

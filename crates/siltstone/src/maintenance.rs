@@ -14,6 +14,7 @@ use std::path::Path;
 #[cfg(feature = "encryption")]
 use std::sync::Arc;
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 use siltstone_engine::{Damage, Error, Loss, RepairReport, Result, VerifyReport};
 
@@ -27,7 +28,8 @@ use crate::{Db, DbOptions, engines, trace};
 use siltstone_vfs::{Disk, Vfs};
 
 /// The result of [`verify`] and [`Db::verify`].
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct StoreVerifyReport {
     /// Damage to the catalogue. The tables are unknown then, and none was checked.
     pub catalogue: Vec<Damage>,
@@ -51,7 +53,8 @@ impl StoreVerifyReport {
 }
 
 /// The result of [`repair`].
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct StoreRepairReport {
     /// What was done to the catalogue, line by line.
     pub catalogue: Vec<String>,
@@ -199,7 +202,8 @@ fn repair_table(db: &Db, name: &str, spec: &TableSpec) -> Result<RepairReport> {
 
 /// The result of [`rewrap`].
 #[cfg(feature = "encryption")]
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct RewrapReport {
     /// The number of files of the store.
     pub files: u64,
@@ -250,9 +254,16 @@ pub fn rewrap(dir: impl AsRef<Path>, keys: &Keys) -> Result<RewrapReport> {
 /// Whether a file of this name belongs to the catalogue or to a table.
 #[cfg(feature = "encryption")]
 fn is_of_store(name: &str) -> bool {
+    // Files of missing engines are not known here: damaged ones are passed over.
+    #[cfg(feature = "silt")]
+    if siltstone_silt::owns(name) {
+        return true;
+    }
+    #[cfg(feature = "trie")]
+    if siltstone_trie::owns(name) {
+        return true;
+    }
     catalogue::Catalogue::owns(name)
-        || siltstone_silt::owns(name)
-        || siltstone_trie::owns(name)
         || siltstone_table::parse_file_name(name).is_some()
         || siltstone_table::Manifest::owns(name)
 }

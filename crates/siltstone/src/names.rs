@@ -1,4 +1,8 @@
-//! Names in the directory of a store.
+//! Names in the directory of a store, and paths.
+
+use std::path::{Path, PathBuf};
+
+use siltstone_engine::{Error, Result};
 
 /// The file that is locked while the store is open.
 pub(crate) const LOCK: &str = "LOCK";
@@ -20,3 +24,9 @@ pub(crate) const CATALOGUE: &str = "CATALOG";
 
 /// How a catalogue begins that is not encrypted.
 pub(crate) const CATALOGUE_MAGIC: &str = "siltstone-catalogue";
+
+/// The absolute path: the engine takes relative ones as within the table's directory.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path)
+        .map_err(|error| Error::io("make absolute", path.display().to_string(), &error))
+}

@@ -15,7 +15,7 @@
 
 use std::path::{Path, PathBuf};
 
-use siltstone_engine::{Error, Result};
+use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Disk, LockGuard, Vfs};
 
 use crate::catalogue::Catalogue;
@@ -77,15 +77,13 @@ impl PartialDirectory {
     /// Those of the file system; the directory is then removed, unless only the sync failed.
     pub fn commit(mut self) -> Result<()> {
         self.lock = None;
-        let fault =
-            |operation, error| Error::io(operation, self.path.display().to_string(), &error);
-        std::fs::rename(&self.path, &self.target).map_err(|error| fault("rename", error))?;
+        let fault = |error| Error::io("rename", self.path.display().to_string(), &error);
+        std::fs::rename(&self.path, &self.target).map_err(fault)?;
         let parent = match self.target.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let handle = std::fs::File::open(parent).map_err(|error| fault("open directory", error))?;
-        handle.sync_all().map_err(|error| fault("sync directory", error))
+        Disk::open(parent)?.sync_dir(Purpose::Maintenance)
     }
 }
 

@@ -6,15 +6,17 @@
 //! ```
 //!
 //! A load by puts writes each entry to the log, and again in compactions. A sorted file is written
-//! once.
+//! once. With the feature `lsm`.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Result, Timestamp};
 pub use siltstone_lsm::SortedFile;
 use siltstone_vfs::Disk;
+
+use crate::names::absolute;
 
 /// Writes one sorted file. Dropped before [`finish`](Self::finish), it removes the file.
 ///
@@ -95,10 +97,4 @@ impl SortedFileWriter {
     pub fn finish(self) -> Result<SortedFile> {
         self.writer.finish()
     }
-}
-
-/// The absolute path: the engine takes relative ones as within the table's directory.
-pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path)
-        .map_err(|error| Error::io("make absolute", path.display().to_string(), &error))
 }

@@ -29,6 +29,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
 use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering, PublishedCell};
+use crate::system::advise_huge_pages;
 
 /// The alignment in bytes of every allocation.
 pub const ALIGN: usize = 8;
@@ -270,24 +271,12 @@ impl Growth {
             handle_alloc_error(layout)
         };
         if layout == Layout::new::<Chunk>() {
-            advise_huge_page(place);
+            // SAFETY: the allocation just made, of this size.
+            unsafe { advise_huge_pages(place, bytes) };
         }
         self.chunks.push((place, layout));
         place
     }
-}
-
-/// Advises the system to back a chunk of the maximum size with a huge page.
-fn advise_huge_page(chunk: NonNull<u8>) {
-    #[cfg(all(target_os = "linux", not(any(loom, miri))))]
-    {
-        use rustix::mm::{Advice, madvise};
-        // SAFETY: the chunk is a whole allocation of this size, and the advice leaves its bytes
-        // alone. If it is refused, small pages are used.
-        let _ = unsafe { madvise(chunk.as_ptr().cast(), MAX_CHUNK_BYTES, Advice::LinuxHugepage) };
-    }
-    #[cfg(not(all(target_os = "linux", not(any(loom, miri)))))]
-    let _ = chunk;
 }
 
 impl Default for Arena {

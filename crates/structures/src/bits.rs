@@ -17,6 +17,8 @@
 //! Source: the order is that of common Huffman decoders (see Moffat and Turpin, "On the
 //! implementation of minimum redundancy prefix codes", IEEE Trans. Comm. 1997).
 
+use std::fmt;
+
 /// Maximum number of bits of one peek: a 64-bit load minus a shift of up to 7.
 pub const MAX_PEEK: u32 = 57;
 
@@ -35,8 +37,7 @@ pub(crate) fn word_at(bytes: &[u8], start: usize) -> u64 {
 }
 
 /// A read beyond the end of the bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the bits end at {end}: cannot read {wanted} bits at {position}")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndOfBits {
     /// Start of the read, in bits.
     pub position: u64,
@@ -45,6 +46,15 @@ pub struct EndOfBits {
     /// Number of bits in the string.
     pub end: u64,
 }
+
+impl fmt::Display for EndOfBits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let EndOfBits { position, wanted, end } = self;
+        write!(f, "the bits end at {end}: cannot read {wanted} bits at {position}")
+    }
+}
+
+impl std::error::Error for EndOfBits {}
 
 /// Appends bits to bytes.
 #[derive(Clone, Debug, Default)]

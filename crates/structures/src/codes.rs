@@ -17,20 +17,39 @@
 //! Theory 1975; Teuhola, "A compression method for clustered bit-vectors", IPL 1978, for
 //! exponential Golomb.
 
+use std::fmt;
+
 use crate::bits::{BitReader, BitWriter, EndOfBits};
 
 /// Invalid code words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodeError {
     /// The bits end within the code word.
-    #[error(transparent)]
-    End(#[from] EndOfBits),
+    End(EndOfBits),
     /// The code word stands for a number of more than 64 bits.
-    #[error("the code word at bit {position} stands for a number beyond 64 bits")]
     Overflow {
         /// Start of the code word.
         position: u64,
     },
+}
+
+impl fmt::Display for CodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CodeError::End(end) => end.fmt(f),
+            CodeError::Overflow { position } => {
+                write!(f, "the code word at bit {position} stands for a number beyond 64 bits")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CodeError {}
+
+impl From<EndOfBits> for CodeError {
+    fn from(end: EndOfBits) -> Self {
+        CodeError::End(end)
+    }
 }
 
 impl BitWriter {

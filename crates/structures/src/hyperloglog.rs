@@ -19,6 +19,8 @@
 //! estimation algorithms for HyperLogLog sketches", arXiv:1702.01284, section 2.4, algorithm 6;
 //! Balmau et al., "TRIAD", USENIX ATC 2017, section 4.2 for the use.
 
+use std::fmt;
+
 /// The bits of a hash that choose the register.
 const PRECISION: u32 = 12;
 /// The number of registers.
@@ -29,16 +31,14 @@ const RANK_BITS: u32 = u64::BITS - PRECISION;
 const MAX_RANK: u8 = RANK_BITS as u8 + 1;
 
 /// Invalid bytes for a sketch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SketchError {
     /// The length is not [`HyperLogLog::BYTES`].
-    #[error("a HyperLogLog sketch has 4096 bytes, not {bytes}")]
     Length {
         /// The length found.
         bytes: usize,
     },
     /// The register has an impossible value.
-    #[error("register {register} of a HyperLogLog sketch cannot be {rank}")]
     Register {
         /// The first invalid register.
         register: usize,
@@ -46,6 +46,21 @@ pub enum SketchError {
         rank: u8,
     },
 }
+
+impl fmt::Display for SketchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SketchError::Length { bytes } => {
+                write!(f, "a HyperLogLog sketch has 4096 bytes, not {bytes}")
+            }
+            SketchError::Register { register, rank } => {
+                write!(f, "register {register} of a HyperLogLog sketch cannot be {rank}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SketchError {}
 
 /// An estimator of the number of distinct hashes; 4 KiB on the heap.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -38,6 +38,7 @@ pub mod range_filter;
 pub mod splitmix;
 pub mod striped_counter;
 mod sync;
+mod system;
 
 pub use arena::ChunkPool;
 pub use bits::{BitReader, BitWriter};

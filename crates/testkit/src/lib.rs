@@ -52,6 +52,7 @@
 //! Every check is a function of an engine under test and a [`Scale`]; it returns what it did or
 //! what is wrong.
 
+#[cfg(unix)]
 pub mod c_library;
 mod check;
 pub mod checked_cursor;

@@ -25,6 +25,7 @@
 //! | [`metered`] | [`MeteredVfs`]: counts requests and bytes by purpose |
 //! | [`device`] | [`Device`]: a model of the busy time of a device from counted requests |
 //! | [`backend`] | shared parts for crates that implement [`Vfs`] |
+//! | `system` | what the operating system offers, in one module per form: Linux, and portable |
 //! | [`pmem`] | [`Mapping`] and [`PmemPool`]: byte-addressable memory, persist barriers, pages |
 
 use std::any::Any;
@@ -47,6 +48,7 @@ pub mod overlay;
 pub mod pinned;
 pub mod pmem;
 pub mod ram;
+mod system;
 
 use bytes::end_of;
 use names::fault;

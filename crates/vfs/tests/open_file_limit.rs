@@ -1,5 +1,6 @@
 //! The process's limit of open files below the budget. One test: the limit is the process's.
 
+#![cfg(all(target_os = "linux", not(siltstone_portable)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

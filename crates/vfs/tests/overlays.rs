@@ -1,6 +1,6 @@
 //! An overlay shows changes over the lower directory, which stays unchanged.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
 use std::sync::Arc;
 
@@ -114,7 +114,12 @@ fn holes_of_the_lower_file_are_reported() {
     let file = disk.create("sparse").unwrap();
     file.set_len(1 << 20).unwrap();
     file.write_at(900 << 10, &[1; 100], WHY).unwrap();
-    let data = disk.open("sparse", Mode::Read).unwrap().next_data(0).unwrap();
+    let lower = disk.open("sparse", Mode::Read).unwrap();
+    let data = lower.next_data(0).unwrap();
+    if data == 0 {
+        eprintln!("not checked: the system does not report holes");
+        return;
+    }
     let seen = Overlay::new(Arc::new(disk)).open("sparse", Mode::ReadWrite).unwrap();
     assert_eq!(seen.next_data(0).unwrap(), data);
     seen.write_at(100 << 10, &[2; 10], WHY).unwrap();
@@ -167,12 +172,14 @@ fn lock_excludes_writers_but_not_readers() {
 }
 
 /// Bytes of private memory of this process.
+#[cfg(all(target_os = "linux", not(siltstone_portable)))]
 fn private_memory_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
+#[cfg(all(target_os = "linux", not(siltstone_portable)))]
 #[test]
 fn file_on_disk_is_mapped_privately_without_a_copy() {
     const BYTES: u64 = 96 << 20;

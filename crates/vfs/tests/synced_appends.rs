@@ -6,7 +6,7 @@
 //!
 //! Source: Linux, `proc(5)`.
 
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", not(siltstone_portable)))]
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
 use siltstone_engine::Purpose;

@@ -353,7 +353,9 @@ fn disk_lock_does_not_depend_on_the_path() {
     assert!(matches!(other.lock("LOCK"), Err(Error::Locked { .. })));
 }
 
+/// Other systems do not report it.
 #[test]
+#[cfg(unix)]
 fn file_on_disk_reports_that_it_was_removed() {
     let scratch = tempfile::tempdir().unwrap();
     let vfs = Disk::open(scratch.path()).unwrap();

@@ -28,28 +28,15 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use siltstone_model::{Popularity, Workload, optimize::optimize_levels};
 
+use super::level_model::{MemtableStats, predict};
 use crate::options::Options;
 use crate::version::Version;
 
-/// Another level must save at least this share of all writes.
-const MIN_LEVEL_SAVING: f64 = 0.03;
-/// The largest Zipf exponent that is distinguished.
-const MAX_SKEW: f64 = 1.5;
 /// The minimum number of writes for an estimate.
 const MIN_WRITES: u64 = 32;
 /// The relative change from which the targets are outdated.
 const MIN_CHANGE: f64 = 0.25;
-
-/// The numbers of operations and keys of a memtable: a sample of the popularity of keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MemtableStats {
-    /// The number of operations.
-    pub(crate) writes: u64,
-    /// The number of distinct keys.
-    pub(crate) keys: u64,
-}
 
 /// The target sizes of levels.
 pub(crate) struct LevelSizes {
@@ -130,24 +117,13 @@ impl LevelSizes {
     pub(crate) fn learn(&self, options: &Options, version: &Version, stats: MemtableStats) {
         let Some(deepest) = DeepestLevel::of(version) else { return };
         let Some(pass_writes) = self.passes.lock().mean_writes else { return };
-        let Some((popularity, skew)) = fit(deepest.keys, stats) else { return };
-        let unique_share = stats.share();
+        let max_levels = options.level_bytes.len().min(deepest.level + 1);
+        let levels = deepest.level..=max_levels;
+        let Some(predicted) = predict(deepest.keys, stats, pass_writes, levels) else { return };
+        let (unique_share, skew) = (stats.share(), predicted.skew);
         let learned = LearnedSizes { keys: deepest.keys, unique_share, pass_writes, skew };
         *self.learned.lock() = Some(learned);
-        let run = stats.writes as f64;
-        let runs_per_pass = (pass_writes / run).max(1.0);
-        let max_levels = options.level_bytes.len().min(deepest.level + 1);
-        let designs = (deepest.level..=max_levels)
-            .filter_map(|levels| optimize_levels(&popularity, run, runs_per_pass, levels).ok());
-        let mut best: Option<(f64, Vec<f64>)> = None;
-        for design in designs {
-            let cost = design.write_amplification.total();
-            let is_better = |&(least, _): &(f64, Vec<f64>)| cost < least * (1.0 - MIN_LEVEL_SAVING);
-            if best.as_ref().is_none_or(is_better) {
-                best = Some((cost, design.design.level_items));
-            }
-        }
-        let Some((_, items)) = best else { return };
+        let Some(items) = predicted.level_items else { return };
         // A level smaller than two tables leaves nothing to select.
         let mut least = 2 * options.target_file_bytes;
         let targets = items.iter().map(|items| {
@@ -168,12 +144,6 @@ impl Passes {
     }
 }
 
-impl MemtableStats {
-    fn share(self) -> f64 {
-        self.keys as f64 / self.writes.max(1) as f64
-    }
-}
-
 /// The deepest non-empty level, which has nearly every key.
 struct DeepestLevel {
     level: usize,
@@ -188,28 +158,6 @@ impl DeepestLevel {
         let entry_bytes = version.bytes(level) as f64 / keys.max(1) as f64;
         Some(DeepestLevel { level, keys: keys as f64, entry_bytes })
     }
-}
-
-/// The Zipf distribution over `keys` keys that fits the numbers of writes and distinct keys.
-fn fit(keys: f64, stats: MemtableStats) -> Option<(Popularity, f64)> {
-    let unique = |skew: f64| {
-        let popularity = Popularity::zipf(keys, skew).ok()?;
-        Some((Workload::unique(&popularity, stats.writes as f64), popularity))
-    };
-    let (flattest, steepest) = (unique(0.0)?, unique(MAX_SKEW)?);
-    if stats.keys as f64 >= flattest.0 {
-        return Some((flattest.1, 0.0));
-    }
-    if stats.keys as f64 <= steepest.0 {
-        return Some((steepest.1, MAX_SKEW));
-    }
-    let (mut low, mut high) = (0.0, MAX_SKEW);
-    // Finer than the measurement.
-    while high - low > 0.01 {
-        let middle = (low + high) / 2.0;
-        if unique(middle)?.0 > stats.keys as f64 { low = middle } else { high = middle }
-    }
-    Some((unique(low)?.1, low))
 }
 
 #[cfg(test)]
@@ -228,19 +176,5 @@ mod tests {
             passes.end();
             assert_eq!(passes.mean_writes, Some(mean));
         }
-    }
-
-    #[test]
-    fn skew_of_generated_writes_is_estimated() {
-        for skew in [0.3, 0.8, 0.99, 1.2] {
-            let popularity = Popularity::zipf(1e6, skew).unwrap();
-            let keys = Workload::unique(&popularity, 1e5) as u64;
-            let (_, found) = fit(1e6, MemtableStats { writes: 100_000, keys }).unwrap();
-            assert!((found - skew).abs() < 0.02, "{found} for {skew}");
-        }
-        let all_new = MemtableStats { writes: 1000, keys: 1000 };
-        assert_eq!(fit(1e6, all_new).unwrap().1, 0.0);
-        assert_eq!(fit(1e6, MemtableStats { writes: 1000, keys: 3 }).unwrap().1, MAX_SKEW);
-        assert!(fit(1.0, all_new).is_none());
     }
 }

@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | [`job`] | the background job: picks, runs and installs compactions |
 //! | [`pick`], [`level0`], [`level_sizes`] | what is compacted next, by the sizes of levels |
+//! | [`level_model`] | the model behind these sizes |
 //! | [`range_deletions`], [`tombstones`], [`tombstone_walks`], [`blob_gc`] | other reasons |
 //! | [`range`] | compaction of a range of keys, on request |
 //! | [`compaction`] | the inputs of one compaction |
@@ -25,6 +26,7 @@ mod blob_writer;
 mod compaction;
 mod job;
 mod level0;
+mod level_model;
 mod level_sizes;
 mod merge;
 mod output;
@@ -36,7 +38,8 @@ mod tombstones;
 
 pub(crate) use compaction::Compaction;
 use compaction::complete;
-pub(crate) use level_sizes::{LevelSizes, MemtableStats};
+pub(crate) use level_model::MemtableStats;
+pub(crate) use level_sizes::LevelSizes;
 pub(crate) use pick::{LeveledStrategy, Strategy};
 pub(crate) use tombstone_walks::{MIN_PASSED, TombstoneWalks};
 

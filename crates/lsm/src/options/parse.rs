@@ -116,6 +116,12 @@ impl Options {
         reader.value("experimental.l0_stop_trigger", &mut o.level0.stop_trigger);
         let level_sizes = [("given", false), ("model", true)];
         reader.choice("experimental.level_sizes", &mut o.sizes_by_model, &level_sizes);
+        reader.require(
+            cfg!(feature = "model") || !o.sizes_by_model,
+            "experimental.level_sizes",
+            "this program was built without the model: build it with the feature 'model' of the \
+             crate siltstone",
+        );
         reader.value("experimental.block_restart_interval", &mut o.file.restart_interval);
         reader.flag("experimental.range_filter", &mut o.file.range_filter);
         use CompactionPriority::{MinOverlap, RoundRobin};
@@ -208,15 +214,19 @@ impl Options {
 fn parse_compression(text: &str) -> std::result::Result<Compression, String> {
     let (name, level) =
         text.split_once(':').map_or((text, None), |(name, level)| (name, Some(level)));
-    match (name, level) {
-        ("none", None) => Ok(Compression::None),
-        ("lz4", None) => Ok(Compression::Lz4),
-        ("zstd", None) => Ok(Compression::Zstd { level: 1 }),
+    let compression = match (name, level) {
+        ("none", None) => Compression::None,
+        ("lz4", None) => Compression::Lz4,
+        ("zstd", None) => Compression::Zstd { level: 1 },
         ("zstd", Some(level)) => match level.parse() {
-            Ok(level) if ZSTD_LEVELS.contains(&level) => Ok(Compression::Zstd { level }),
-            _ => Err(format!("'{level}' is no level of zstd from 1 to 19")),
+            Ok(level) if ZSTD_LEVELS.contains(&level) => Compression::Zstd { level },
+            _ => return Err(format!("'{level}' is no level of zstd from 1 to 19")),
         },
-        _ => Err(format!("'{text}' is none of none, lz4, zstd and zstd:LEVEL")),
+        _ => return Err(format!("'{text}' is none of none, lz4, zstd and zstd:LEVEL")),
+    };
+    match compression.missing_codec() {
+        Some(codec) => Err(codec.advice()),
+        None => Ok(compression),
     }
 }
 

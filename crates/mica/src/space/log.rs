@@ -167,7 +167,7 @@ mod tests {
         }
 
         #[test]
-        #[cfg(not(miri))]
+        #[cfg(all(target_os = "linux", not(any(miri, siltstone_portable))))]
         fn mirrored_log_splits_no_item(
             lens in proptest::collection::vec(0usize..2000, 1..100),
         ) {

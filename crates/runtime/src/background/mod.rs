@@ -425,7 +425,8 @@ mod tests {
 
     #[test]
     fn failed_work_is_retried_after_a_delay() {
-        let lacking = || Error::io("create", "x", &std::io::Error::from_raw_os_error(libc::EMFILE));
+        let code = siltstone_engine::error::TOO_MANY_FILES[0];
+        let lacking = || Error::io("create", "x", &std::io::Error::from_raw_os_error(code));
         let work = Countdown::new(Scheduler::threads(1), 3, vec![(2, lacking()), (2, lacking())]);
         work.background.retry_with(Arc::downgrade(&work), |work| work);
         work.schedule();

@@ -19,12 +19,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Mode, Vfs};
 
 use crate::names::{CATALOGUE as NAME, CATALOGUE_MAGIC as MAGIC, TABLE_PREFIX};
 
+mod json;
 mod repair;
 
 pub use repair::repair;
@@ -44,32 +44,22 @@ const VERSION_WITHOUT_PENDING: u32 = 1;
 const MAX_BYTES: u64 = 64 << 20;
 
 /// The tables of a store.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Catalogue {
     /// Tables by name.
     pub tables: BTreeMap<String, TableSpec>,
     /// Tables that are being created or dropped; after a crash their directories are removed.
-    #[serde(rename = "pending", default, skip_serializing_if = "BTreeSet::is_empty")]
     pub pending: BTreeSet<String>,
     /// The identities of the tables that have taken part in batches over several tables.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ids: BTreeMap<String, u64>,
     /// Greater than all identities that were assigned; 0 if there was none.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub next_id: u64,
     /// Tables that servers show in the place of others, by place. See [`Self::in_place_of`].
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub places: BTreeMap<String, String>,
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
 /// A table's engine and options.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableSpec {
     /// The engine's name.
     pub engine: String,
@@ -176,8 +166,7 @@ impl Catalogue {
 
     /// The content of the file.
     pub(crate) fn format(&self) -> Vec<u8> {
-        // A map of strings always has a JSON form.
-        let body = serde_json::to_string_pretty(self).expect("strings have a JSON form");
+        let body = json::format(self);
         let crc = crc32c::crc32c(body.as_bytes());
         let version = self.version();
         format!("{MAGIC} {version} crc32c={crc:08x}\n{body}").into_bytes()
@@ -215,8 +204,7 @@ impl Catalogue {
         if crc != format!("crc32c={:08x}", crc32c::crc32c(body)) {
             return Err(damaged(newline + 1, "checksum does not match".into()));
         }
-        let catalogue: Catalogue =
-            serde_json::from_slice(body).map_err(|e| damaged(newline + 1, e.to_string()))?;
+        let catalogue = json::parse(body).map_err(|mistake| damaged(newline + 1, mistake))?;
         // The checksum does not cover the version.
         match catalogue.version() == stated {
             true => Ok(catalogue),

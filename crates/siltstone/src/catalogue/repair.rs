@@ -17,7 +17,7 @@ use std::sync::Arc;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Disk, Mode, Vfs};
 
-use super::{Catalogue, MAX_BYTES, NAME, TableSpec};
+use super::{Catalogue, MAX_BYTES, NAME, TableSpec, json};
 use crate::encryption::Keys;
 use crate::engines;
 use crate::names::{LOCK, TABLE_PREFIX};
@@ -29,8 +29,8 @@ const QUARANTINED_NAME: &str = "CATALOG.damaged";
 /// intact catalogue with all tables.
 ///
 /// # Errors
-/// [`Error::Refused`] if there are no tables, if the engine of a table is unknown, or for a
-/// catalogue of a newer version; [`Error::Locked`]; I/O errors.
+/// [`Error::Refused`] if there are no tables, if the engine of a table is unknown or missing in
+/// this build, or for a catalogue of a newer version; [`Error::Locked`]; I/O errors.
 pub fn repair(dir: &Path) -> Result<Vec<String>> {
     repair_with(dir, &Keys::default())
 }
@@ -138,6 +138,10 @@ fn recover_spec(
             ),
         });
     };
+    // Without it the files do not tell which options are required.
+    if let Some(reason) = engines::missing(engine) {
+        return Err(Error::Refused { path: directory.name(), reason });
+    }
     let required = engines::required_options(engine, directory.as_ref())?;
     if let Some(spec) =
         found.filter(|spec| engines::has_required_options(engine, &spec.options, &required))
@@ -169,8 +173,7 @@ fn read_legible(vfs: &dyn Vfs) -> Result<Catalogue> {
     }
     let bytes = content(vfs)?;
     let body = bytes.iter().position(|&byte| byte == b'{').map_or(&[][..], |at| &bytes[at..]);
-    let first = serde_json::Deserializer::from_slice(body).into_iter().next();
-    Ok(first.and_then(Result::ok).unwrap_or_default())
+    Ok(json::parse_first(body).unwrap_or_default())
 }
 
 fn content(vfs: &dyn Vfs) -> Result<Vec<u8>> {

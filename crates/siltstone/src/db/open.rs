@@ -41,8 +41,9 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Refused`] if `dir` is not a store or has a newer format, [`Error::Locked`] if
-    /// another process has it open, and errors of opening its tables.
+    /// [`Error::Refused`] if `dir` is not a store, has a newer format, or has a table on an engine
+    /// or with an option that this build lacks; [`Error::Locked`] if another process has it open,
+    /// and errors of opening its tables.
     pub fn open(dir: impl AsRef<Path>, options: DbOptions) -> Result<Self> {
         Self::open_vfs(Self::directory_of(dir.as_ref(), &options)?, options)
     }
@@ -127,6 +128,7 @@ impl Db {
         }
         let lock = vfs.lock(LOCK)?;
         let catalogue = Catalogue::read(vfs.as_ref())?;
+        check_tables(vfs.as_ref(), &catalogue)?;
         // The process that replaced it may have crashed before the rename was durable. A power cut
         // would then lose tables that it created and the identities that batches have used, or
         // bring back dropped tables without their files. If a sync of the directory had failed,
@@ -158,12 +160,6 @@ impl Db {
         mut catalogue: Catalogue,
         lock: LockGuard,
     ) -> Result<Self> {
-        for (name, spec) in &catalogue.tables {
-            engines::check(&spec.engine, &spec.options).map_err(|e| Error::Refused {
-                path: vfs.name(),
-                reason: format!("its catalogue cannot be used for table '{name}': {e}"),
-            })?;
-        }
         let before = catalogue.pending.len();
         catalogue.pending.retain(|name| remove_files(vfs.as_ref(), name).is_err());
         if catalogue.pending.len() < before {
@@ -178,6 +174,17 @@ impl Db {
         let inner = Inner { vfs, path, options, shared, batches, open, lock };
         Ok(Db { inner: Arc::new(inner) })
     }
+}
+
+/// Refuses a store with a table that this build cannot open, before anything changes.
+fn check_tables(vfs: &dyn Vfs, catalogue: &Catalogue) -> Result<()> {
+    for (name, spec) in &catalogue.tables {
+        engines::check(&spec.engine, &spec.options).map_err(|e| Error::Refused {
+            path: vfs.name(),
+            reason: format!("its catalogue cannot be used for table '{name}': {e}"),
+        })?;
+    }
+    Ok(())
 }
 
 /// Refuses a new directory inside a store: an engine removes unknown files from its table's

@@ -38,12 +38,18 @@ pub fn inspect_with(path: &Path, limit: usize, keys: &Keys) -> Result<Option<Ins
     if Catalogue::owns(&name) {
         return catalogue(vfs.as_ref()).map(Some);
     }
-    for inspect in [
+    type Inspect = fn(&Arc<dyn Vfs>, &str, usize) -> Result<Option<Inspection>>;
+    let engines: &[Inspect] = &[
+        #[cfg(feature = "skimpy")]
         siltstone_skimpy::inspect,
+        #[cfg(feature = "silt")]
         siltstone_silt::inspect,
+        #[cfg(feature = "trie")]
         siltstone_trie::inspect,
+        #[cfg(feature = "lsm")]
         siltstone_lsm::inspect,
-    ] {
+    ];
+    for inspect in engines {
         if let Some(inspection) = inspect(&vfs, &name, limit)? {
             return Ok(Some(inspection));
         }

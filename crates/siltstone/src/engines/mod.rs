@@ -6,6 +6,18 @@
 //! | `options` | old names of options, what may change, what the files of a table require |
 //! | `inspect` | dumps of files |
 
+// Arguments are for the engines that are there.
+#![cfg_attr(
+    not(all(
+        feature = "lsm",
+        feature = "mica",
+        feature = "silt",
+        feature = "skimpy",
+        feature = "trie"
+    )),
+    allow(unused)
+)]
+
 mod inspect;
 mod options;
 
@@ -35,6 +47,10 @@ pub const NAMES: &[&str] = &["lsm", "trie", "silt", "mica", "skimpy"];
 
 /// The option of `lsm` for the size of the table's own block cache.
 const CACHE: &str = "cache";
+
+/// The file in the directory of a table on `trie` that names the directory of its upper levels.
+#[cfg(not(feature = "trie"))]
+const TRIE_TIER_FILE: &str = "UPPER";
 
 /// What the tables of a store share besides their [`Env`].
 #[derive(Clone, Default)]
@@ -77,7 +93,8 @@ impl SharedResources {
 /// Opens the engine `name` over `vfs`, creating a table there if there is none. It shares nothing.
 ///
 /// # Errors
-/// [`Error::InvalidOptions`] for an unknown engine or invalid options; errors of opening.
+/// [`Error::InvalidOptions`] for an unknown engine, one that this build lacks, or invalid options;
+/// errors of opening.
 pub fn open(
     name: &str,
     vfs: Arc<dyn Vfs>,
@@ -99,6 +116,7 @@ pub fn open_shared(
     shared: &SharedResources,
 ) -> Result<Arc<dyn Engine>> {
     match name {
+        #[cfg(feature = "lsm")]
         "lsm" => {
             let options = siltstone_lsm::Options::from_map(options)?;
             Ok(Arc::new(match shared.block_cache.clone() {
@@ -106,19 +124,23 @@ pub fn open_shared(
                 None => siltstone_lsm::Lsm::open(vfs, env.clone(), options)?,
             }))
         }
+        #[cfg(feature = "trie")]
         "trie" => {
             let options = siltstone_trie::Options::from_map(options)?;
             Ok(Arc::new(siltstone_trie::Trie::open(vfs, env.clone(), options)?))
         }
+        #[cfg(feature = "silt")]
         "silt" => {
             let options = siltstone_silt::Options::from_map(options)?;
             Ok(Arc::new(siltstone_silt::Silt::open(vfs, env.clone(), options)?))
         }
+        #[cfg(feature = "mica")]
         "mica" => {
             // In memory: the directory stays empty.
             let options = siltstone_mica::Options::from_map(options)?;
             Ok(Arc::new(siltstone_mica::Mica::open(env.clone(), options)?))
         }
+        #[cfg(feature = "skimpy")]
         "skimpy" => {
             let options = siltstone_skimpy::Options::from_map(options)?;
             Ok(Arc::new(siltstone_skimpy::Skimpy::open(vfs, env.clone(), options)?))
@@ -133,8 +155,11 @@ pub fn open_shared(
 /// [`Error::InvalidOptions`] for an engine that takes no part; [`Error::Corruption`]; I/O errors.
 pub(crate) fn survey_parts(name: &str, vfs: &Arc<dyn Vfs>) -> Result<PartSurvey> {
     match name {
+        #[cfg(feature = "lsm")]
         "lsm" => siltstone_lsm::Lsm::survey_parts(vfs),
+        #[cfg(feature = "trie")]
         "trie" => siltstone_trie::Trie::survey_parts(vfs),
+        #[cfg(feature = "silt")]
         "silt" => siltstone_silt::Silt::survey_parts(vfs),
         _ => Err(unknown(name)),
     }
@@ -147,8 +172,11 @@ pub(crate) fn survey_parts(name: &str, vfs: &Arc<dyn Vfs>) -> Result<PartSurvey>
 /// [`Error::Corruption`]; I/O errors.
 pub(crate) fn first_log(name: &str, vfs: &Arc<dyn Vfs>) -> Result<u64> {
     match name {
+        #[cfg(feature = "lsm")]
         "lsm" => siltstone_lsm::Lsm::first_log(vfs),
+        #[cfg(feature = "trie")]
         "trie" => siltstone_trie::Trie::first_log(vfs),
+        #[cfg(feature = "silt")]
         "silt" => siltstone_silt::Silt::first_log(vfs),
         _ => Err(unknown(name)),
     }
@@ -159,14 +187,18 @@ pub(crate) fn first_log(name: &str, vfs: &Arc<dyn Vfs>) -> Result<u64> {
 pub(crate) fn check_reader(spec: &TableSpec) -> std::result::Result<(), &'static str> {
     let options = &spec.options;
     match spec.engine.as_str() {
+        #[cfg(feature = "lsm")]
         "lsm" => match siltstone_lsm::Options::from_map(options) {
-            Ok(options) if !options.has_pmem() => Ok(()),
-            _ => Err("lsm with pmem.size"),
+            Ok(options) if options.has_pmem() => Err("lsm with pmem.size"),
+            // Opening it reports invalid options.
+            _ => Ok(()),
         },
+        #[cfg(feature = "trie")]
         "trie" => match siltstone_trie::Options::from_map(options) {
-            Ok(options) if options.fast_dir.is_none() => Ok(()),
-            _ => Err("trie with fast_dir"),
+            Ok(options) if options.fast_dir.is_some() => Err("trie with fast_dir"),
+            _ => Ok(()),
         },
+        #[cfg(feature = "silt")]
         "silt" => Ok(()),
         other => Err(NAMES.iter().copied().find(|name| *name == other).unwrap_or("unknown")),
     }
@@ -178,10 +210,15 @@ pub(crate) fn check_reader(spec: &TableSpec) -> std::result::Result<(), &'static
 /// [`Error::InvalidOptions`] with all mistakes.
 pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
     match name {
+        #[cfg(feature = "lsm")]
         "lsm" => siltstone_lsm::Options::from_map(options).map(drop),
+        #[cfg(feature = "trie")]
         "trie" => siltstone_trie::Options::from_map(options).map(drop),
+        #[cfg(feature = "silt")]
         "silt" => siltstone_silt::Options::from_map(options).map(drop),
+        #[cfg(feature = "mica")]
         "mica" => siltstone_mica::Options::from_map(options).map(drop),
+        #[cfg(feature = "skimpy")]
         "skimpy" => siltstone_skimpy::Options::from_map(options).map(drop),
         _ => Err(unknown(name)),
     }
@@ -239,7 +276,9 @@ pub(crate) fn check_encryption(
 /// As [`check`].
 pub fn max_value_bytes(name: &str, options: &BTreeMap<String, String>) -> Result<usize> {
     match name {
+        #[cfg(feature = "mica")]
         "mica" => Ok(siltstone_mica::Options::from_map(options)?.max_value_bytes()),
+        #[cfg(feature = "skimpy")]
         "skimpy" => Ok(siltstone_skimpy::Options::from_map(options)?.max_value_bytes()),
         _ => check(name, options).map(|()| MAX_VALUE_BYTES),
     }
@@ -249,9 +288,17 @@ pub fn max_value_bytes(name: &str, options: &BTreeMap<String, String>) -> Result
 /// directories, durably. The table must be closed. After a crash this may be called again.
 ///
 /// # Errors
-/// [`Error::Locked`] if another process has the other directory open; I/O errors.
+/// [`Error::Locked`] if another process has the other directory open; [`Error::Refused`] if this
+/// build lacks the engine that knows them; I/O errors.
 pub fn remove_external_files(vfs: &dyn Vfs) -> Result<()> {
-    siltstone_trie::remove_fast_tier(vfs)
+    #[cfg(feature = "trie")]
+    return siltstone_trie::remove_fast_tier(vfs);
+    // Without the engine they cannot be found.
+    #[cfg(not(feature = "trie"))]
+    match missing("trie").filter(|_| vfs.exists(TRIE_TIER_FILE).unwrap_or(true)) {
+        Some(reason) => Err(Error::Refused { path: vfs.name(), reason }),
+        None => Ok(()),
+    }
 }
 
 /// Whether the table in the directory `vfs` has files in another directory.
@@ -259,7 +306,10 @@ pub fn remove_external_files(vfs: &dyn Vfs) -> Result<()> {
 /// # Errors
 /// I/O errors.
 pub(crate) fn has_external_files(name: &str, vfs: &dyn Vfs) -> Result<bool> {
-    Ok(name == "trie" && siltstone_trie::fast_tier_dir(vfs)?.is_some())
+    #[cfg(feature = "trie")]
+    return Ok(name == "trie" && siltstone_trie::fast_tier_dir(vfs)?.is_some());
+    #[cfg(not(feature = "trie"))]
+    Ok(name == "trie" && vfs.exists(TRIE_TIER_FILE)?)
 }
 
 /// The engine of the table in the directory `vfs`, from its manifest or from file names that only
@@ -295,6 +345,7 @@ pub fn detect(vfs: &dyn Vfs) -> Result<Option<&'static str>> {
 /// `damage` if it is not corruption; failures to check.
 pub fn verify_offline(name: &str, vfs: &Arc<dyn Vfs>, damage: Error) -> Result<VerifyReport> {
     let mut report = match name {
+        #[cfg(feature = "lsm")]
         "lsm" => siltstone_lsm::verify_closed(vfs)?,
         _ => VerifyReport::default(),
     };
@@ -315,10 +366,14 @@ pub fn repair(
     options: &BTreeMap<String, String>,
 ) -> Result<RepairReport> {
     match name {
+        #[cfg(feature = "lsm")]
         "lsm" => siltstone_lsm::repair(vfs),
+        #[cfg(feature = "trie")]
         "trie" => siltstone_trie::repair(vfs, &siltstone_trie::Options::from_map(options)?),
+        #[cfg(feature = "silt")]
         "silt" => siltstone_silt::repair(vfs),
         "mica" => Err(Error::Unsupported { engine: "mica", operation: "repair" }),
+        #[cfg(feature = "skimpy")]
         "skimpy" => {
             let options = siltstone_skimpy::Options::from_map(options)?;
             siltstone_skimpy::repair(vfs, Env::system(1), &options)
@@ -327,8 +382,28 @@ pub fn repair(
     }
 }
 
+/// Why a known engine cannot be used, and what to do: this build lacks it. `None` if it has it.
+#[must_use]
+pub fn missing(name: &str) -> Option<String> {
+    let is_present = match name {
+        "lsm" => cfg!(feature = "lsm"),
+        "trie" => cfg!(feature = "trie"),
+        "silt" => cfg!(feature = "silt"),
+        "mica" => cfg!(feature = "mica"),
+        "skimpy" => cfg!(feature = "skimpy"),
+        _ => true,
+    };
+    (!is_present).then(|| {
+        format!(
+            "this program was built without the engine {name}: build it with the feature '{name}' of \
+             the crate siltstone; nothing was changed"
+        )
+    })
+}
+
 fn unknown(name: &str) -> Error {
-    Error::invalid_option("engine", unknown_name(name, NAMES))
+    let reason = missing(name).unwrap_or_else(|| unknown_name(name, NAMES));
+    Error::invalid_option("engine", reason)
 }
 
 #[cfg(test)]
@@ -337,7 +412,7 @@ mod tests {
 
     #[test]
     fn deprecated_option_is_known_to_its_engine_under_both_names() {
-        for engine in NAMES {
+        for engine in NAMES.iter().filter(|engine| missing(engine).is_none()) {
             for (old, new) in deprecated_options(engine) {
                 let given = [*old, *new].map(|option| (option.to_owned(), "1".to_owned()));
                 let error = check(engine, &given.into()).unwrap_err().to_string();

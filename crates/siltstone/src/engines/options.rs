@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use siltstone_engine::{OptionChange, Result};
+#[cfg(feature = "skimpy")]
 use siltstone_skimpy::flash::Emulator;
 use siltstone_vfs::Vfs;
 
@@ -20,10 +21,15 @@ const UPPER: &str = "upper";
 /// names keep working.
 pub fn deprecated_options(name: &str) -> &'static [(&'static str, &'static str)] {
     match name {
+        #[cfg(feature = "lsm")]
         "lsm" => siltstone_lsm::RENAMED_OPTIONS,
+        #[cfg(feature = "trie")]
         "trie" => siltstone_trie::RENAMED_OPTIONS,
+        #[cfg(feature = "silt")]
         "silt" => siltstone_silt::RENAMED_OPTIONS,
+        #[cfg(feature = "mica")]
         "mica" => siltstone_mica::RENAMED_OPTIONS,
+        #[cfg(feature = "skimpy")]
         "skimpy" => siltstone_skimpy::RENAMED_OPTIONS,
         _ => &[],
     }
@@ -32,10 +38,15 @@ pub fn deprecated_options(name: &str) -> &'static [(&'static str, &'static str)]
 /// When an option of an engine may change, by its present or its old name.
 pub fn option_change(engine: &str, option: &str) -> OptionChange {
     let (live, fixed): (&[&str], &[&str]) = match engine {
+        #[cfg(feature = "lsm")]
         "lsm" => (siltstone_lsm::LIVE_OPTIONS, &[]),
+        #[cfg(feature = "trie")]
         "trie" => (&[], siltstone_trie::FIXED_OPTIONS),
+        #[cfg(feature = "silt")]
         "silt" => (&[], siltstone_silt::FIXED_OPTIONS),
+        #[cfg(feature = "skimpy")]
         "skimpy" => (&[], siltstone_skimpy::FIXED_OPTIONS),
+        #[cfg(feature = "mica")]
         "mica" => (siltstone_mica::LIVE_OPTIONS, &[]),
         _ => (&[], &[]),
     };
@@ -72,10 +83,15 @@ pub(crate) fn differing_options(
         let change = [(option.clone(), value.clone())].into();
         let changed = with_options(engine, options, &change);
         match engine {
+            #[cfg(feature = "lsm")]
             "lsm" => do_differ(siltstone_lsm::Options::from_map, options, &changed),
+            #[cfg(feature = "trie")]
             "trie" => do_differ(siltstone_trie::Options::from_map, options, &changed),
+            #[cfg(feature = "silt")]
             "silt" => do_differ(siltstone_silt::Options::from_map, options, &changed),
+            #[cfg(feature = "mica")]
             "mica" => do_differ(siltstone_mica::Options::from_map, options, &changed),
+            #[cfg(feature = "skimpy")]
             "skimpy" => do_differ(siltstone_skimpy::Options::from_map, options, &changed),
             _ => true,
         }
@@ -116,13 +132,16 @@ pub fn remove_exclusive_options(name: &str, options: &mut BTreeMap<String, Strin
 /// I/O errors.
 pub fn required_options(name: &str, vfs: &dyn Vfs) -> Result<BTreeMap<String, String>> {
     let mut required = BTreeMap::new();
-    let mut require =
-        |option, value| _ = required.insert(present_name(name, option).to_owned(), value);
+    let mut require = |option: &str, value: String| {
+        _ = required.insert(present_name(name, option).to_owned(), value)
+    };
+    #[cfg(feature = "trie")]
     if name == "trie"
         && let Some(upper) = siltstone_trie::fast_tier_dir(vfs)?
     {
         require(UPPER, upper.display().to_string());
     }
+    #[cfg(feature = "skimpy")]
     if name == "skimpy"
         && let Ok(device) = Emulator::geometry_of(vfs, "flash")
     {
@@ -141,6 +160,7 @@ pub fn has_required_options(
     options: &BTreeMap<String, String>,
     required: &BTreeMap<String, String>,
 ) -> bool {
+    #[cfg(feature = "skimpy")]
     let device = |options| siltstone_skimpy::Options::from_map(options)?.geometry();
     let upper = |options: &BTreeMap<String, String>| {
         let upper = present_name(name, UPPER);
@@ -149,6 +169,7 @@ pub fn has_required_options(
     };
     match name {
         "trie" => upper(options) == upper(required),
+        #[cfg(feature = "skimpy")]
         "skimpy" if !required.is_empty() => device(options).ok() == device(required).ok(),
         _ => true,
     }

@@ -22,7 +22,7 @@ use crate::batch::member::Member;
 use crate::read::{Reads, read_methods};
 use crate::reader::Readers;
 use crate::transaction::TransactionManager;
-use crate::{Cursor, Iter, Keys, TransactionOptions, sorted_file};
+use crate::{Cursor, Iter, Keys, TransactionOptions, names};
 use key_locks::KeyLocks;
 
 mod key_locks;
@@ -413,7 +413,7 @@ impl Table {
         paths: &[P],
         options: IngestOptions,
     ) -> Result<IngestReport> {
-        let absolute = |path: &P| sorted_file::absolute(path.as_ref());
+        let absolute = |path: &P| names::absolute(path.as_ref());
         let paths = paths.iter().map(absolute).collect::<Result<Vec<_>>>()?;
         let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
         self.engine.prepare_ingestion(&paths, options)?.commit()

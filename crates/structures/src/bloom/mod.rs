@@ -21,6 +21,8 @@
 //! Sanders, Singler, "Cache-, hash- and space-efficient Bloom filters", JEA 2009, for blocks;
 //! Dayan, Athanassoulis, Idreos, "Monkey", SIGMOD 2017, for filters of any size down to nothing.
 
+use std::fmt;
+
 mod blocked;
 mod classic;
 mod sliced;
@@ -30,16 +32,14 @@ pub use self::classic::{ClassicBloom, ClassicBloomView};
 pub use self::sliced::{PlaneSource, SlicedBloom};
 
 /// Invalid bytes for a Bloom filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BloomError {
     /// The length is not a multiple of the block size, or too large.
-    #[error("a Bloom filter cannot have {bytes} bytes")]
     Length {
         /// The length found.
         bytes: usize,
     },
     /// The number of probes is out of range, or zero for a filter with bits or the reverse.
-    #[error("a Bloom filter of {bytes} bytes cannot take {probes} probes")]
     Probes {
         /// The length found.
         bytes: usize,
@@ -47,3 +47,18 @@ pub enum BloomError {
         probes: u8,
     },
 }
+
+impl fmt::Display for BloomError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BloomError::Length { bytes } => {
+                write!(f, "a Bloom filter cannot have {bytes} bytes")
+            }
+            BloomError::Probes { bytes, probes } => {
+                write!(f, "a Bloom filter of {bytes} bytes cannot take {probes} probes")
+            }
+        }
+    }
+}
+
+impl std::error::Error for BloomError {}

@@ -31,6 +31,8 @@ mod table;
 pub use self::filter::{CandidateSlots, CuckooFilter};
 pub use self::table::{CandidateOffsets, CuckooTable, TableFull};
 
+use std::fmt;
+
 use crate::hash::mix64;
 
 /// Entries per bucket.
@@ -43,16 +45,14 @@ const MAX_LOG2_BUCKETS: u32 = 30;
 const HEADER: usize = 12;
 
 /// Invalid bytes for a cuckoo table or filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CuckooError {
     /// Wrong magic, version or tag width.
-    #[error("wrong magic or version of a cuckoo table or filter with tags of {tag_bits} bits")]
     Header {
         /// The expected tag width.
         tag_bits: u32,
     },
     /// The length does not match the header.
-    #[error("a cuckoo table or filter of {bytes} bytes should have {wanted}")]
     Length {
         /// The length found.
         bytes: usize,
@@ -60,13 +60,11 @@ pub enum CuckooError {
         wanted: u64,
     },
     /// The tag is too wide, or the slot is empty but has an offset.
-    #[error("slot {slot} of a cuckoo table is invalid")]
     Slot {
         /// The first invalid slot.
         slot: u32,
     },
     /// The number of entries does not match the header.
-    #[error("a cuckoo table or filter of {wanted} entries holds {found}")]
     Entries {
         /// The number in the header.
         wanted: u32,
@@ -74,9 +72,33 @@ pub enum CuckooError {
         found: u32,
     },
     /// The padding of a filter is not zero.
-    #[error("the padding of a cuckoo filter is not zero")]
     Padding,
 }
+
+impl fmt::Display for CuckooError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CuckooError::Header { tag_bits } => {
+                write!(
+                    f,
+                    "wrong magic or version of a cuckoo table or filter with tags of {tag_bits} bits"
+                )
+            }
+            CuckooError::Length { bytes, wanted } => {
+                write!(f, "a cuckoo table or filter of {bytes} bytes should have {wanted}")
+            }
+            CuckooError::Slot { slot } => {
+                write!(f, "slot {slot} of a cuckoo table is invalid")
+            }
+            CuckooError::Entries { wanted, found } => {
+                write!(f, "a cuckoo table or filter of {wanted} entries holds {found}")
+            }
+            CuckooError::Padding => f.write_str("the padding of a cuckoo filter is not zero"),
+        }
+    }
+}
+
+impl std::error::Error for CuckooError {}
 
 /// Common to table and filter: the mapping of a hash to a tag and two buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,6 +19,8 @@
 //! Freedman, "Algorithmic improvements for fast concurrent cuckoo hashing", EuroSys 2014,
 //! section 4.3.
 
+use std::fmt;
+
 use super::{CuckooError, Geometry, TAG_BITS, WAYS};
 
 /// Maximum number of buckets that an insert searches.
@@ -29,14 +31,22 @@ const MAGIC: [u8; 4] = *b"sCKT";
 const BUCKET: usize = WAYS * 6;
 
 /// The table is full: no chain of displacements leads to a free slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the cuckoo table has no room for another entry after {entries} in {slots} slots")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableFull {
     /// Number of entries.
     pub entries: u32,
     /// Number of slots.
     pub slots: u64,
 }
+
+impl fmt::Display for TableFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TableFull { entries, slots } = self;
+        write!(f, "the cuckoo table has no room for another entry after {entries} in {slots} slots")
+    }
+}
+
+impl std::error::Error for TableFull {}
 
 /// Four entries, in one or two cache lines, depending on the alignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -47,6 +47,8 @@ pub use self::coder::MAX_HMAX;
 pub use self::key::HashKey;
 pub use self::lookup::Ect;
 
+use std::fmt;
+
 /// Options of a trie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EctOptions {
@@ -69,10 +71,9 @@ impl Default for EctOptions {
 }
 
 /// Errors in building or decoding a trie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EctError {
     /// An option is out of range.
-    #[error("an entropy-coded trie cannot have {what} {value}")]
     Option {
         /// The option, or a derived quantity.
         what: &'static str,
@@ -80,23 +81,19 @@ pub enum EctError {
         value: u64,
     },
     /// A hash was not above the previous one.
-    #[error("hash {at} of an entropy-coded trie is not above the previous one")]
     Order {
         /// Its index among the hashes, from 0.
         at: u64,
     },
     /// A group of buckets is too large for 16-bit relative offsets: the hashes are not uniform, or
     /// far more than expected.
-    #[error("bucket {bucket} is too far from the first of its group: too many or uneven keys")]
     Crowded {
         /// The bucket.
         bucket: u32,
     },
     /// Wrong magic or version.
-    #[error("wrong magic or version of an entropy-coded trie")]
     Header,
     /// The length does not match the header.
-    #[error("an entropy-coded trie of {bytes} bytes should have {wanted}")]
     Length {
         /// The length found.
         bytes: usize,
@@ -104,15 +101,44 @@ pub enum EctError {
         wanted: u128,
     },
     /// The offsets of a bucket decrease, or do not end where the header states.
-    #[error("the index of an entropy-coded trie is wrong at bucket {bucket}")]
     Index {
         /// The first invalid bucket.
         bucket: u32,
     },
     /// The bits of a bucket are not those of a trie, or of separators, of its number of keys.
-    #[error("the trie of bucket {bucket} is damaged")]
     Trie {
         /// The first invalid bucket.
         bucket: u32,
     },
 }
+
+impl fmt::Display for EctError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EctError::Option { what, value } => {
+                write!(f, "an entropy-coded trie cannot have {what} {value}")
+            }
+            EctError::Order { at } => {
+                write!(f, "hash {at} of an entropy-coded trie is not above the previous one")
+            }
+            EctError::Crowded { bucket } => {
+                write!(
+                    f,
+                    "bucket {bucket} is too far from the first of its group: too many or uneven keys"
+                )
+            }
+            EctError::Header => f.write_str("wrong magic or version of an entropy-coded trie"),
+            EctError::Length { bytes, wanted } => {
+                write!(f, "an entropy-coded trie of {bytes} bytes should have {wanted}")
+            }
+            EctError::Index { bucket } => {
+                write!(f, "the index of an entropy-coded trie is wrong at bucket {bucket}")
+            }
+            EctError::Trie { bucket } => {
+                write!(f, "the trie of bucket {bucket} is damaged")
+            }
+        }
+    }
+}
+
+impl std::error::Error for EctError {}

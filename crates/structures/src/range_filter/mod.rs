@@ -34,6 +34,8 @@ mod code;
 
 pub use build::RangeFilterBuilder;
 
+use std::fmt;
+
 use code::KeyCode;
 
 /// Bits of a number that are stored directly.
@@ -42,9 +44,16 @@ const LOW_BITS: u32 = 8;
 const STRIDE: u64 = 32;
 
 /// Invalid bytes for a range filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid range filter")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeFilterError;
+
+impl fmt::Display for RangeFilterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("invalid range filter")
+    }
+}
+
+impl std::error::Error for RangeFilterError {}
 
 /// A range filter in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]

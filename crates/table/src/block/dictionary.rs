@@ -14,7 +14,8 @@
 //!
 //! Invariant: training the same samples gives the same dictionary.
 
-use zstd::dict::DecoderDictionary;
+use super::codec::FrameError;
+use super::zstandard::{self, PreparedDictionary};
 
 /// The first bytes of a dictionary.
 pub(crate) const MAGIC: [u8; 4] = [0x37, 0xA4, 0x30, 0xEC];
@@ -31,7 +32,7 @@ const MIN_SAMPLES_PER_BYTE: usize = 16;
 
 /// A dictionary that is prepared for decompression. Memory: about 27 KiB, and its size.
 pub(crate) struct Dictionary {
-    prepared: DecoderDictionary<'static>,
+    prepared: PreparedDictionary,
     bytes: usize,
 }
 
@@ -39,29 +40,26 @@ impl Dictionary {
     /// Prepares the dictionary in these bytes.
     ///
     /// # Errors
-    /// A message if they are none.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+    /// [`FrameError`].
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
         if !bytes.starts_with(&MAGIC) {
-            return Err("the dictionary does not begin with its magic number");
+            let reason = "the dictionary does not begin with its magic number";
+            return Err(FrameError::Damaged(reason));
         }
-        let prepared = DecoderDictionary::try_copy(bytes)
-            .map_err(|_| "the dictionary is not one of Zstandard")?;
+        let prepared = PreparedDictionary::new(bytes).map_err(FrameError::Missing)?;
+        let reason = "the dictionary is not one of Zstandard";
+        let prepared = prepared.ok_or(FrameError::Damaged(reason))?;
         Ok(Dictionary { prepared, bytes: bytes.len() })
     }
 
-    /// Decompresses a Zstandard frame into `contents`, up to its capacity; `None` if that fails.
-    pub(crate) fn decompress(
-        &self,
-        context: &mut zstd::zstd_safe::DCtx<'_>,
-        packed: &[u8],
-        contents: &mut Vec<u8>,
-    ) -> Option<usize> {
-        context.decompress_using_ddict(contents, packed, self.prepared.as_ddict()).ok()
+    /// As the decompression of blocks needs it.
+    pub(super) fn prepared(&self) -> &PreparedDictionary {
+        &self.prepared
     }
 
     /// Its size in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.prepared.as_ddict().sizeof()
+        self.prepared.memory_bytes()
     }
 
     /// The size of the dictionary as it is stored.
@@ -82,6 +80,6 @@ pub(crate) fn train(samples: &[u8], sizes: &[usize], max_bytes: usize) -> Option
     if max_bytes < MIN_DICTIONARY_BYTES {
         return None;
     }
-    let trained = zstd::dict::from_continuous(samples, sizes, max_bytes).ok()?;
+    let trained = zstandard::train(samples, sizes, max_bytes)?;
     trained.starts_with(&MAGIC).then_some(trained)
 }

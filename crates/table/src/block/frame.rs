@@ -21,11 +21,10 @@
 //!
 //! Source: LevelDB's block trailer.
 
-use std::cell::RefCell;
-
-use zstd::zstd_safe::{CParameter, DCtx};
-
+use super::codec::{Codec, FrameError};
 use super::dictionary::Dictionary;
+use super::lz4;
+use super::zstandard::{self, Compressor};
 use crate::FileSum;
 
 /// Bytes of a frame after the stored contents.
@@ -52,10 +51,22 @@ pub enum Compression {
     },
 }
 
+impl Compression {
+    /// What it needs, if this build does not have it.
+    pub fn missing_codec(self) -> Option<Codec> {
+        let codec = match self {
+            Compression::None => return None,
+            Compression::Lz4 => Codec::Lz4,
+            Compression::Zstd { .. } => Codec::Zstandard,
+        };
+        (!codec.is_present()).then_some(codec)
+    }
+}
+
 /// Writes frames and reuses the compressor's memory between them.
 pub(crate) struct Framer {
     compression: Compression,
-    zstd: Option<zstd::bulk::Compressor<'static>>,
+    zstd: Option<Compressor>,
     /// The compression byte of what `zstd` compresses.
     zstd_kind: u8,
 }
@@ -63,7 +74,7 @@ pub(crate) struct Framer {
 impl Framer {
     pub(crate) fn new(compression: Compression) -> std::io::Result<Self> {
         let zstd = match compression {
-            Compression::Zstd { level } => Some(zstd::bulk::Compressor::new(level)?),
+            Compression::Zstd { level } => Some(Compressor::new(level)?),
             _ => None,
         };
         Ok(Framer { compression, zstd, zstd_kind: 2 })
@@ -71,9 +82,7 @@ impl Framer {
 
     /// A framer of Zstandard frames that begin with `dictionary`.
     pub(crate) fn with_dictionary(level: i32, dictionary: &[u8]) -> std::io::Result<Self> {
-        let mut zstd = zstd::bulk::Compressor::with_dictionary(level, dictionary)?;
-        // The file has one dictionary: its number in each block would take 4 bytes.
-        zstd.set_parameter(CParameter::DictIdFlag(false))?;
+        let zstd = Compressor::with_dictionary(level, dictionary)?;
         let compression = Compression::Zstd { level };
         Ok(Framer { compression, zstd: Some(zstd), zstd_kind: WITH_DICTIONARY })
     }
@@ -109,21 +118,9 @@ impl Framer {
 
     fn compress(&mut self, out: &mut Vec<u8>, contents: &[u8]) -> std::io::Result<u8> {
         out.extend_from_slice(&(contents.len() as u32).to_le_bytes());
-        let at = out.len();
         match &mut self.zstd {
-            None => {
-                out.resize(at + lz4_flex::block::get_maximum_output_size(contents.len()), 0);
-                let len = lz4_flex::block::compress_into(contents, &mut out[at..])
-                    .map_err(std::io::Error::other)?;
-                out.truncate(at + len);
-                Ok(1)
-            }
-            Some(zstd) => {
-                out.resize(at + zstd::zstd_safe::compress_bound(contents.len()), 0);
-                let len = zstd.compress_to_buffer(contents, &mut out[at..])?;
-                out.truncate(at + len);
-                Ok(self.zstd_kind)
-            }
+            None => lz4::compress(contents, out).map(|()| 1),
+            Some(zstd) => zstd.compress(contents, out).map(|()| self.zstd_kind),
         }
     }
 }
@@ -131,14 +128,14 @@ impl Framer {
 /// Checks the frame read from `offset` and returns a buffer and the length of the contents in it.
 ///
 /// # Errors
-/// A message if the frame is invalid.
+/// [`FrameError`].
 pub(crate) fn open_frame(
     frame: Vec<u8>,
     sum: FileSum,
     offset: u64,
     dictionary: Option<&Dictionary>,
-) -> Result<(Vec<u8>, usize), &'static str> {
-    let len = check_frame(&frame, sum, offset)?;
+) -> Result<(Vec<u8>, usize), FrameError> {
+    let len = check_frame(&frame, sum, offset).map_err(FrameError::Damaged)?;
     match frame[len] {
         0 => Ok((frame, len)),
         kind => decompress(&frame[..len], kind, dictionary).map(|contents| {
@@ -166,46 +163,33 @@ fn decompress(
     stored: &[u8],
     kind: u8,
     dictionary: Option<&Dictionary>,
-) -> Result<Vec<u8>, &'static str> {
+) -> Result<Vec<u8>, FrameError> {
+    let damaged = |reason| Err(FrameError::Damaged(reason));
     let Some((len, packed)) = stored.split_first_chunk::<4>() else {
-        return Err("a compressed block is too short");
+        return damaged("a compressed block is too short");
     };
     let len = u32::from_le_bytes(*len) as usize;
     let ratio = match kind {
         1 => LZ4_RATIO,
         2 | WITH_DICTIONARY => ZSTD_RATIO,
-        _ => return Err("a block has an unknown compression"),
+        _ => return damaged("a block has an unknown compression"),
     };
     if len / ratio > packed.len() {
-        return Err("a compressed block claims an impossible length");
+        return damaged("a compressed block claims an impossible length");
     }
-    if kind == WITH_DICTIONARY && dictionary.is_none() {
-        return Err("a block needs a dictionary that the file does not have");
+    if kind == WITH_DICTIONARY && dictionary.is_none() && Codec::Zstandard.is_present() {
+        return damaged("a block needs a dictionary that the file does not have");
     }
     let mut contents = Vec::with_capacity(len);
     let done = match kind {
-        1 => {
-            contents.resize(len, 0);
-            lz4_flex::block::decompress_into(packed, &mut contents).ok()
+        1 => lz4::decompress(packed, len, &mut contents),
+        _ => {
+            let dictionary = dictionary.filter(|_| kind == WITH_DICTIONARY);
+            zstandard::decompress(packed, dictionary.map(Dictionary::prepared), &mut contents)
         }
-        _ => ZSTD.with_borrow_mut(|zstd| {
-            // A context takes 150 KiB, so each thread reuses its own.
-            if zstd.is_none() {
-                *zstd = DCtx::try_create();
-            }
-            let zstd = zstd.as_mut()?;
-            match dictionary.filter(|_| kind == WITH_DICTIONARY) {
-                Some(dictionary) => dictionary.decompress(zstd, packed, &mut contents),
-                None => zstd.decompress(&mut contents, packed).ok(),
-            }
-        }),
     };
-    if done != Some(len) {
-        return Err("a block does not decompress");
+    if done.map_err(FrameError::Missing)? != Some(len) {
+        return damaged("a block does not decompress");
     }
     Ok(contents)
-}
-
-thread_local! {
-    static ZSTD: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }

@@ -8,6 +8,7 @@
 //! | `waypoints` | where a search in a cached block begins |
 //! | [`iter`](mod@iter) | bidirectional iterator |
 //! | [`frame`] | compression and checksum of a block on disk |
+//! | `codec`, `lz4`, `zstandard` | the compressions, which features switch off |
 //! | [`dictionary`] | the Zstandard dictionary of a file |
 //!
 //! ```text
@@ -30,13 +31,17 @@
 //! Source: LevelDB's block format; the kind in the tag and the search by `shared` are additions.
 
 pub mod builder;
+pub(crate) mod codec;
 pub mod dictionary;
 pub mod frame;
 pub mod iter;
+mod lz4;
 mod search;
 mod waypoints;
+mod zstandard;
 
 pub use builder::BlockBuilder;
+pub use codec::Codec;
 pub use frame::Compression;
 pub use iter::BlockIter;
 

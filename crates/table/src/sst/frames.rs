@@ -7,6 +7,7 @@ use siltstone_vfs::File;
 
 use super::footer::MetaBlock;
 use crate::FileSum;
+use crate::block::codec::FrameError;
 use crate::block::dictionary::Dictionary;
 use crate::block::frame::open_frame;
 
@@ -36,7 +37,10 @@ pub(super) fn read_dictionary(
         Error::corruption(name, place.offset, reason)
     };
     match read_meta(file, name, sum, place, Purpose::Recovery) {
-        Ok(contents) => Dictionary::decode(&contents).map_err(bad),
+        Ok(contents) => Dictionary::decode(&contents).map_err(|error| match error {
+            FrameError::Damaged(reason) => bad(reason),
+            missing => missing.at(name, place.offset),
+        }),
         Err(Error::Corruption { reason, .. }) => Err(bad(&reason)),
         Err(error) => Err(error),
     }
@@ -55,5 +59,5 @@ pub(super) fn read_frame(
     memory.clear();
     memory.resize(len, 0);
     file.read_at(at, &mut memory, purpose)?;
-    open_frame(memory, sum, at, None).map_err(|reason| Error::corruption(name, at, reason))
+    open_frame(memory, sum, at, None).map_err(|error| error.at(name, at))
 }

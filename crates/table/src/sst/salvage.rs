@@ -29,6 +29,7 @@ use super::frames::{read_dictionary, read_frame};
 use super::index::{self, Index};
 use super::writer::DICTIONARY;
 use crate::FileSum;
+use crate::block::codec::FrameError;
 use crate::block::dictionary::{self, Dictionary, MAX_DICTIONARY_BYTES};
 use crate::block::frame::{TRAILER, WITH_DICTIONARY, open_frame};
 use crate::block::{Block, BlockIter};
@@ -48,7 +49,8 @@ const MAX_CONTENTS_BYTES: usize = 16 << 20;
 /// extents. The SSTable has this kind and `number` and, if known, had `bytes` bytes.
 ///
 /// # Errors
-/// I/O errors; errors of `visit`; `Refused` for a newer format. Corruption is in the result.
+/// I/O errors; errors of `visit`; `Refused` for a newer format, and for an intact block whose
+/// compression this build lacks. Corruption is in the result.
 pub fn salvage_table(
     file: &dyn File,
     name: &str,
@@ -77,7 +79,7 @@ pub fn salvage_table(
                 let range = index.range(i);
                 let mut frame = vec![0; (range.end - range.start) as usize];
                 file.read_lossy_at(range.start, &mut frame, Purpose::Maintenance)?;
-                match salvage.parse_block(frame, sum, range.start) {
+                match salvage.parse_block(frame, sum, range.start)? {
                     Some(block) => salvage.block(&Arc::new(block))?,
                     None => salvage.add_loss(range),
                 }
@@ -176,8 +178,19 @@ struct Salvage<'a> {
 
 impl Salvage<'_> {
     /// The block in this frame, if it is valid.
-    fn parse_block(&self, frame: Vec<u8>, sum: FileSum, offset: u64) -> Option<Block> {
-        let (contents, len) = open_frame(frame, sum, offset, self.dictionary.as_ref()).ok()?;
+    ///
+    /// # Errors
+    /// `Refused` if it is intact and this build lacks its compression.
+    fn parse_block(&self, frame: Vec<u8>, sum: FileSum, offset: u64) -> Result<Option<Block>> {
+        match open_frame(frame, sum, offset, self.dictionary.as_ref()) {
+            Ok((contents, len)) => Ok(Self::check_block(contents, len)),
+            Err(FrameError::Damaged(_)) => Ok(None),
+            Err(missing) => Err(missing.at(self.name, offset)),
+        }
+    }
+
+    /// The block with these contents, if it is valid.
+    fn check_block(contents: Vec<u8>, len: usize) -> Option<Block> {
         let block = Arc::new(Block::parse(contents, len).ok()?);
         let mut iter = BlockIter::new(block.clone());
         let mut before: Option<(Vec<u8>, u64)> = None;
@@ -237,7 +250,7 @@ impl Salvage<'_> {
     fn scan(&mut self, contents: &[u8], sum: FileSum, bytes: Option<u64>) -> Result<()> {
         let (mut at, mut longest) = (0, 0);
         while at < contents.len() {
-            match self.frame(contents, sum, at, contents.len()) {
+            match self.frame(contents, sum, at, contents.len())? {
                 Some(Frame::Block(block, len)) => {
                     longest = longest.max(len);
                     self.block(&block)?;
@@ -253,13 +266,18 @@ impl Salvage<'_> {
                 None => {}
             }
             let window = MIN_WINDOW_BYTES.max(WINDOW_FACTOR * longest);
-            let next = (at + 1..contents.len())
-                .filter(|&start| may_begin(&contents[start..]))
-                .find(|&start| {
-                    let end = contents.len().min(start + window);
-                    let found = self.frame(contents, sum, start, end);
-                    matches!(found, Some(Frame::Block(..) | Frame::Unreadable(_)))
-                });
+            let mut next = None;
+            for start in at + 1..contents.len() {
+                if !may_begin(&contents[start..]) {
+                    continue;
+                }
+                let end = contents.len().min(start + window);
+                let found = self.frame(contents, sum, start, end)?;
+                if matches!(found, Some(Frame::Block(..) | Frame::Unreadable(_))) {
+                    next = Some(start);
+                    break;
+                }
+            }
             let end = next.unwrap_or(contents.len());
             self.add_loss(at as u64..end as u64);
             at = end;
@@ -273,7 +291,16 @@ impl Salvage<'_> {
     }
 
     /// The frame that starts at `start` and ends before `end`.
-    fn frame(&self, contents: &[u8], sum: FileSum, start: usize, end: usize) -> Option<Frame> {
+    ///
+    /// # Errors
+    /// As from [`parse_block`](Self::parse_block).
+    fn frame(
+        &self,
+        contents: &[u8],
+        sum: FileSum,
+        start: usize,
+        end: usize,
+    ) -> Result<Option<Frame>> {
         let bytes = &contents[start..end];
         let mut running = sum.begin(start as u64);
         for (len, &kind) in bytes.iter().enumerate().take(MAX_BLOCK_BYTES) {
@@ -284,17 +311,18 @@ impl Salvage<'_> {
                 continue;
             }
             let len = covered - 1 + TRAILER;
-            let Some(block) = self.parse_block(bytes[..len].to_vec(), sum, start as u64) else {
+            let frame = bytes[..len].to_vec();
+            let Some(block) = self.parse_block(frame, sum, start as u64)? else {
                 if kind == WITH_DICTIONARY {
-                    return Some(Frame::Unreadable(len));
+                    return Ok(Some(Frame::Unreadable(len)));
                 }
                 // A shorter length may match by chance; no block is given up for it.
-                return Some(Frame::Other);
+                return Ok(Some(Frame::Other));
             };
             let block = Arc::new(block);
-            return self.follows(&block).then_some(Frame::Block(block, len));
+            return Ok(self.follows(&block).then_some(Frame::Block(block, len)));
         }
-        None
+        Ok(None)
     }
 
     /// Whether the block's first entry is above the last visited one.

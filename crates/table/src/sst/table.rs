@@ -449,7 +449,7 @@ impl Table {
     pub(super) fn open_block(&self, i: usize, frame: Vec<u8>) -> Result<Block> {
         let at = self.index.range(i).start;
         let (contents, len) = open_frame(frame, self.sum, at, self.dictionary.as_ref())
-            .map_err(|reason| Error::corruption(&self.name, at, reason))?;
+            .map_err(|error| error.at(&self.name, at))?;
         Block::parse(contents, len).map_err(|bad| self.malformed(i, bad))
     }
 

@@ -14,7 +14,7 @@
 //! A file for writing is closed only if its user allows it (see [`crate::File::allow_close`]).
 //!
 //! Invariants:
-//! - A file that is opened again is the same file: device and inode are those of the first open.
+//! - A file that is opened again is the same file, with the id of the first open.
 //! - A pinned file is never closed before its handle: its name is, or may soon be, gone.
 //! - A file with bytes that no sync has covered is closed only after a successful sync. Else the
 //!   kernel could forget that writing them back failed. A failed sync pins the file, and every
@@ -22,18 +22,16 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use rustix::fs::OFlags;
-use rustix::io::Errno;
 use siltstone_engine::{Error, Result};
 
 use super::fault::disk_fault;
 use super::open_files::{NOT_IN_RING, OpenFiles};
+use crate::system::{self, FileId};
 
 /// How a file is opened again.
 #[derive(Debug, Clone, Copy)]
@@ -73,8 +71,8 @@ pub(super) struct Descriptor {
     files: Arc<OpenFiles>,
     path: Arc<Path>,
     access: Access,
-    device: u64,
-    inode: u64,
+    /// `None` if the system does not identify files: then it is never closed before its handle.
+    id: Option<FileId>,
     slot: RwLock<Slot>,
     /// Its position in the ring of [`OpenFiles`], whose lock guards it.
     pub(super) ring_position: AtomicUsize,
@@ -119,16 +117,16 @@ impl Descriptor {
         if !metadata.is_file() {
             return Err(fault(ErrorKind::IsADirectory.into()));
         }
+        let id = system::file_id(&metadata);
         let open = with_direct(files, file, path, access)?;
         let descriptor = Arc::new(Descriptor {
             files: files.clone(),
             path: path.into(),
             access,
-            device: metadata.dev(),
-            inode: metadata.ino(),
+            id,
             slot: RwLock::new(Slot { open: Some(open), is_pinned: false }),
             ring_position: AtomicUsize::new(NOT_IN_RING),
-            is_closable: AtomicBool::new(!access.write),
+            is_closable: AtomicBool::new(!access.write && id.is_some()),
             is_referenced: AtomicBool::new(true),
             // Another handle may have left dirty pages, which a sync through this one covers.
             has_unsynced: AtomicBool::new(access.write && !is_new),
@@ -142,13 +140,13 @@ impl Descriptor {
     #[cfg(test)]
     pub(super) fn unnamed(file: File) -> Arc<Self> {
         let access = Access { write: true, direct: false };
+        let id = file.metadata().ok().as_ref().and_then(system::file_id);
         let open = OpenFile { file: Arc::new(file), direct: None, access };
         Arc::new(Descriptor {
             files: Arc::new(OpenFiles::new(1)),
             path: Path::new("unnamed").into(),
             access,
-            device: 0,
-            inode: 0,
+            id,
             slot: RwLock::new(Slot { open: Some(open), is_pinned: true }),
             ring_position: AtomicUsize::new(NOT_IN_RING),
             is_closable: AtomicBool::new(false),
@@ -201,7 +199,7 @@ impl Descriptor {
         options.read(true).write(self.access.write);
         let file = self.files.retry_with_pauses(|| options.open(&self.path)).map_err(fault)?;
         let metadata = file.metadata().map_err(fault)?;
-        if (metadata.dev(), metadata.ino()) != (self.device, self.inode) {
+        if system::file_id(&metadata) != self.id {
             let reason = "another file has taken the name of this open one: put the former file back, or restore the \
                           directory from a copy";
             return Err(Error::corruption(self.path.display().to_string(), 0, reason));
@@ -257,9 +255,9 @@ impl Descriptor {
         }
         if self.has_unsynced.swap(false, Ordering::AcqRel)
             && let Some(open) = &slot.open
-            && let Err(error) = open.file.sync_data()
+            && let Err(error) = self.sync_data(&open.file)
         {
-            let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+            let errno = error.raw_os_error().unwrap_or(system::IO_ERROR_CODE);
             self.failed_sync.store(errno, Ordering::Release);
             self.has_unsynced.store(true, Ordering::Release);
             slot.is_pinned = true;
@@ -288,7 +286,7 @@ impl Descriptor {
 
     /// Allows that it is closed while it is idle.
     pub(super) fn allow_close(&self) {
-        self.is_closable.store(true, Ordering::Relaxed);
+        self.is_closable.store(self.id.is_some(), Ordering::Relaxed);
     }
 
     /// `fdatasync`. A closed file has nothing to sync.
@@ -305,10 +303,14 @@ impl Descriptor {
         let Some(open) = &slot.open else { return Ok(()) };
         // A write that this swap sees is complete, so that the sync covers it.
         self.has_unsynced.swap(false, Ordering::AcqRel);
-        open.file.sync_data().map_err(|error| {
+        self.sync_data(&open.file).map_err(|error| {
             self.has_unsynced.store(true, Ordering::Release);
             fault(error)
         })
+    }
+
+    fn sync_data(&self, file: &File) -> io::Result<()> {
+        system::sync_data(file, &self.path, self.access.write)
     }
 
     /// Whether the file has lost its name; `None` if it is open, and the file itself shows it.
@@ -320,7 +322,7 @@ impl Descriptor {
             return Ok(None);
         }
         match std::fs::metadata(&self.path) {
-            Ok(now) => Ok(Some((now.dev(), now.ino()) != (self.device, self.inode))),
+            Ok(now) => Ok(Some(system::file_id(&now) != self.id)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Some(true)),
             Err(error) => Err(disk_fault("look up", &self.path, error)),
         }
@@ -340,9 +342,7 @@ fn with_direct(files: &OpenFiles, file: File, path: &Path, access: Access) -> Re
     if !access.direct {
         return Ok(OpenFile { file: Arc::new(file), direct: None, access });
     }
-    let mut options = OpenOptions::new();
-    options.read(true).custom_flags(OFlags::DIRECT.bits() as i32);
-    let direct = files.retry(|| options.open(path));
+    let direct = files.retry(|| system::open_direct(path));
     let direct = direct.map_err(|error| disk_fault("open for direct reads", path, error))?;
     Ok(match access.write {
         true => OpenFile { file: Arc::new(file), direct: Some(direct), access },
@@ -350,7 +350,7 @@ fn with_direct(files: &OpenFiles, file: File, path: &Path, access: Access) -> Re
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::os::fd::OwnedFd;

@@ -12,7 +12,8 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
+
+use crate::system;
 
 /// An alignment that suffices for all common devices.
 const BLOCK_BYTES: u64 = 4096;
@@ -46,7 +47,7 @@ fn read_some(file: &File, offset: u64, buf: &mut [u8], window: &mut [u8]) -> io:
     let skip = (offset - base) as usize;
     let span = (skip + buf.len()).next_multiple_of(BLOCK_BYTES as usize).min(window.len());
     let got = loop {
-        match file.read_at(&mut window[..span], base) {
+        match system::read_at(file, &mut window[..span], base) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             done => break done?,
         }

@@ -1,26 +1,20 @@
 //! A file of the operating system's file system.
 //!
-//! Positioned I/O on a [`Descriptor`], which may be closed between requests and opened again. The
-//! standard library's `read_exact_at` and `write_all_at` continue after interrupts and short
-//! transfers; the calls that it lacks are retried here. With direct reads, reads use a second
+//! Positioned I/O on a [`Descriptor`], which may be closed between requests and opened again. Calls
+//! continue after interrupts and short transfers. With direct reads, reads use a second
 //! descriptor of the operating system, or, for a file that is only read, the only one.
 //!
 //! Invariant: a read that returned `Ok` filled the whole buffer; a write that returned `Ok` passed
 //! all bytes to the kernel.
 
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-#[cfg(target_os = "linux")]
-use rustix::fs::{AtFlags, StatxFlags, statx};
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
-use rustix::io::Errno;
 use siltstone_engine::{Error, Purpose, Result};
 
 use super::descriptor::{Descriptor, OpenFile, OpenFileGuard};
 use super::fault::disk_fault;
-use crate::File;
+use crate::{File, system};
 
 /// A read from the page cache costs about as much as reading this many further bytes.
 const SEEK_COST_BYTES: u64 = 16 << 10;
@@ -45,25 +39,27 @@ impl DiskFile {
     }
 
     /// Its name in messages.
+    #[cfg(all(target_os = "linux", not(siltstone_portable)))]
     pub(super) fn name(&self) -> String {
         self.descriptor.path().display().to_string()
     }
 
     /// Writes to the open file of this one.
     pub(super) fn write(&self, open: &OpenFile, offset: u64, bytes: &[u8]) -> Result<()> {
-        let written = open.file.write_all_at(bytes, offset);
+        let written = system::write_all_at(&open.file, bytes, offset);
         self.descriptor.mark_unsynced();
         written.map_err(|error| self.fault("write", error))
     }
 
     /// Notes that bytes were stored through a mapping, while the guard of [`open`](Self::open) was
     /// held.
+    #[cfg(all(target_os = "linux", not(siltstone_portable)))]
     pub(super) fn mark_unsynced(&self) {
         self.descriptor.mark_unsynced();
     }
 
-    fn fault(&self, operation: &'static str, error: impl Into<std::io::Error>) -> Error {
-        disk_fault(operation, self.descriptor.path(), error.into())
+    fn fault(&self, operation: &'static str, error: std::io::Error) -> Error {
+        disk_fault(operation, self.descriptor.path(), error)
     }
 
     /// Runs `change` on the open file.
@@ -72,29 +68,6 @@ impl DiskFile {
         let changed = change(&open.file);
         self.descriptor.mark_unsynced();
         Ok(changed)
-    }
-}
-
-/// Calls `fallocate` for a non-empty range; repeats it after signals.
-fn allocate(
-    file: &std::fs::File,
-    flags: FallocateFlags,
-    offset: u64,
-    len: u64,
-) -> Result<(), Errno> {
-    loop {
-        match fallocate(file, flags, offset, len) {
-            Err(Errno::INTR) => {}
-            done => return done,
-        }
-    }
-}
-
-/// Reserves space for the first `len` bytes, more than 0; does nothing if the file system cannot.
-pub(super) fn reserve(file: &std::fs::File, len: u64) -> Result<(), Errno> {
-    match allocate(file, FallocateFlags::KEEP_SIZE, 0, len) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        reserved => reserved,
     }
 }
 
@@ -108,7 +81,7 @@ impl File for DiskFile {
     fn read_at(&self, offset: u64, buf: &mut [u8], _purpose: Purpose) -> Result<()> {
         let open = self.open()?;
         match open.direct() {
-            None => open.file.read_exact_at(buf, offset),
+            None => system::read_exact_at(&open.file, buf, offset),
             Some(direct) => super::direct::read_exact_at(direct, offset, buf),
         }
         .map_err(|error| self.fault("read", error))
@@ -124,25 +97,12 @@ impl File for DiskFile {
         self.descriptor.sync()
     }
 
-    /// Asks for the link count alone. A request for the modification time (as `File::metadata`
-    /// makes) would have the kernel give the next write a timestamp of its own (Linux 6.13 and
-    /// later), and each sync would then write the inode, too.
     fn is_removed(&self) -> Result<bool> {
         if let Some(is_removed) = self.descriptor.is_removed_while_closed()? {
             return Ok(is_removed);
         }
-        let open = self.open()?;
-        #[cfg(target_os = "linux")]
-        let links = {
-            let status = statx(&open.file, "", AtFlags::EMPTY_PATH, StatxFlags::NLINK);
-            status.map_err(|errno| self.fault("get links of", errno))?.stx_nlink
-        };
-        #[cfg(not(target_os = "linux"))]
-        let links = {
-            use std::os::unix::fs::MetadataExt;
-            open.file.metadata().map_err(|error| self.fault("get links of", error))?.nlink()
-        };
-        Ok(links == 0)
+        let links = system::links(&self.open()?.file);
+        Ok(links.map_err(|error| self.fault("get links of", error))? == Some(0))
     }
 
     fn allow_close(&self) {
@@ -154,7 +114,7 @@ impl File for DiskFile {
         let len = open.file.metadata().map_or(0, |metadata| metadata.len());
         let begun = self.written_back_to.swap(len, Relaxed);
         if begun < len {
-            super::preallocator::start_write_back(&open.file, begun, len - begun);
+            system::start_write_back(&open.file, begun, len - begun);
         }
     }
 
@@ -167,15 +127,9 @@ impl File for DiskFile {
         Ok(metadata.map_err(|error| self.fault("get length of", error))?.len())
     }
 
-    /// All other I/O is positioned, so moving the descriptor's own position is harmless.
     fn next_data(&self, offset: u64) -> Result<u64> {
-        let sought = seek(&self.open()?.file, SeekFrom::Data(offset));
-        match sought {
-            Ok(data) => Ok(data),
-            Err(Errno::NXIO) => self.len(),
-            // The file system does not report holes.
-            Err(_) => Ok(offset),
-        }
+        let data = system::next_data(&self.open()?.file, offset);
+        data.map_or_else(|| self.len(), Ok)
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
@@ -187,8 +141,8 @@ impl File for DiskFile {
         if len == 0 {
             return Ok(());
         }
-        let reserved = reserve(&self.open()?.file, len);
-        reserved.map_err(|errno| self.fault("reserve space for", errno))
+        let reserved = system::reserve(&self.open()?.file, len);
+        reserved.map_err(|error| self.fault("reserve space for", error))
     }
 
     /// An error without effect if the file system has no holes. Writing zeros would not free space.
@@ -196,16 +150,7 @@ impl File for DiskFile {
         if len == 0 {
             return Ok(());
         }
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let punched = self.change(|file| allocate(file, flags, offset, len))?;
-        punched.map_err(|errno| match errno {
-            // Mapped to the kind that the contract requires.
-            Errno::OPNOTSUPP | Errno::NOSYS => {
-                let reason = "the file system has no holes";
-                let kind = std::io::ErrorKind::Unsupported;
-                self.fault("punch hole in", std::io::Error::new(kind, reason))
-            }
-            errno => self.fault("punch hole in", errno),
-        })
+        let punched = self.change(|file| system::punch_hole(file, offset, len))?;
+        punched.map_err(|error| self.fault("punch hole in", error))
     }
 }

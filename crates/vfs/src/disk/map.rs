@@ -6,25 +6,25 @@
 //! If the file is not on persistent memory, reads use the mapping and stores are `pwrite`s, which
 //! are coherent. A store through the mapping would cost a page fault per page and, at each persist,
 //! an interrupt of every CPU that uses the mapping. A table in memory has a thousand pages, and
-//! writers waited for these interrupts (`siltstone-experiments repro run write-stalls`).
+//! writers waited for these interrupts (`siltstone-experiments repro run write-stalls`). In the
+//! portable form reads use a copy of the file in memory, which stores change, too.
 //!
 //! Invariant: the lock is held from before the mapping is created until it is gone, so a file has
 //! one mapping among all processes that follow this protocol. (A process that does not, and
 //! truncates the file, kills those that have it mapped.)
 
+use std::io::ErrorKind;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
 use siltstone_engine::{Purpose, Result};
 
 use super::fault::disk_fault;
 use super::lock::{self, FileLock};
 use super::open_files::OpenFiles;
 use crate::pmem::{Backing, MappedMemory, Mapping, Memory, VolatileBacking, narrow, too_long};
+use crate::system;
 
 /// Maps the file at a canonical path.
 pub(super) fn map(files: &OpenFiles, path: &Path, bytes: u64) -> Result<Mapping> {
@@ -41,7 +41,7 @@ pub(super) fn map(files: &OpenFiles, path: &Path, bytes: u64) -> Result<Mapping>
         file.set_len(bytes).map_err(fault("set length of"))?;
     }
     file.sync_all().map_err(fault("sync"))?;
-    let len = usize::try_from(bytes).map_err(|_| fault("map")(Errno::NOMEM.into()))?;
+    let len = usize::try_from(bytes).map_err(|_| fault("map")(ErrorKind::OutOfMemory.into()))?;
     let memory = Memory::of_file(file, len).map_err(fault("map"))?;
     let backing = DiskBacking { name: name.clone(), held };
     Ok(Mapping::new(name, Arc::new(memory), Box::new(backing)))
@@ -55,20 +55,19 @@ pub(super) fn map_private(files: &OpenFiles, path: &Path, bytes: u64) -> Result<
     if held.file().metadata().map_err(fault("get length of"))?.len() != bytes {
         return Ok(None);
     }
-    let len = usize::try_from(bytes).map_err(|_| fault("map")(Errno::NOMEM.into()))?;
-    let memory = Memory::private(held.file(), len).map_err(fault("map"))?;
+    let len = usize::try_from(bytes).map_err(|_| fault("map")(ErrorKind::OutOfMemory.into()))?;
+    let Some(memory) = Memory::private(held.file(), len).map_err(fault("map"))? else {
+        return Ok(None);
+    };
     let name = path.display().to_string();
     Ok(Some(Mapping::new(name, Arc::new(memory), Box::new(VolatileBacking(held)))))
 }
 
 /// Reserves space. If the file system cannot, the file has holes and a store reports a full disk.
 fn reserve(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {
-    loop {
-        match fallocate(file, FallocateFlags::empty(), 0, bytes) {
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
+    match system::allocate(file, 0, bytes) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(()),
+        done => done,
     }
 }
 
@@ -89,8 +88,12 @@ impl Backing for DiskBacking {
             memory.store(offset, bytes);
             return Ok(());
         }
-        let done = self.held.file().write_all_at(bytes, offset);
-        done.map_err(|error| disk_fault("store to", Path::new(&self.name), error))
+        let done = system::write_all_at(self.held.file(), bytes, offset);
+        done.map_err(|error| disk_fault("store to", Path::new(&self.name), error))?;
+        if memory.is_copy() {
+            memory.store(offset, bytes);
+        }
+        Ok(())
     }
 
     fn persist(
@@ -99,7 +102,10 @@ impl Backing for DiskBacking {
         ranges: &[Range<u64>],
         _purpose: Purpose,
     ) -> Result<()> {
-        let done = memory.write_back(&narrow(ranges));
+        let done = match memory.is_copy() {
+            true => self.held.file().sync_data(),
+            false => memory.write_back(&narrow(ranges)),
+        };
         done.map_err(|error| disk_fault("persist", Path::new(&self.name), error))
     }
 }

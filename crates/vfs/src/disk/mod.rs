@@ -21,20 +21,19 @@
 //! Source: Rebello et al., "Can Applications Recover from fsync Failures?",
 //! ATC 2020.
 
-use std::fs::OpenOptions;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(all(target_os = "linux", not(siltstone_portable)))]
 use std::sync::atomic::AtomicBool;
 
-use rustix::fs::OFlags;
-use rustix::io::Errno;
 use siltstone_engine::{Error, Purpose, Result};
 
 use crate::names::check;
+use crate::system::{self, Directory};
 use crate::{File, LockGuard, Mapping, Mode, OpenFileCounts, Vfs};
 
+#[cfg(all(target_os = "linux", not(siltstone_portable)))]
 mod append_file;
 mod deferred_close;
 mod descriptor;
@@ -44,9 +43,11 @@ mod file;
 mod lock;
 mod map;
 mod open_files;
+#[cfg(all(target_os = "linux", not(siltstone_portable)))]
 mod preallocator;
 
-use append_file::{AppendFile, TMPFS};
+#[cfg(all(target_os = "linux", not(siltstone_portable)))]
+use append_file::AppendFile;
 use descriptor::{Access, Descriptor};
 use fault::{disk_fault, display};
 use file::DiskFile;
@@ -60,11 +61,11 @@ pub struct DiskOptions {
     /// page cache until they are synced; the kernel keeps both coherent by writing back first.
     ///
     /// Opening a file fails if the file system does not support it, so that the page cache is never
-    /// measured by mistake.
+    /// measured by mistake. Linux only.
     pub direct: bool,
     /// Copy appends of [`Vfs::create_append`] files into a memory mapping instead of calling
-    /// `write`, on file systems known to support it (ext4, XFS, tmpfs). It is faster and does not
-    /// wait for page allocation; the file's bytes are the same.
+    /// `write`, on file systems known to support it (ext4, XFS, tmpfs on Linux). It is faster and
+    /// does not wait for page allocation; the file's bytes are the same.
     pub map_appends: bool,
     /// The maximum number of files that are open, in this directory and all directories opened
     /// through it. Idle files beyond it are closed, and opened again when they are used. Logs with
@@ -95,11 +96,12 @@ impl Default for DiskOptions {
 pub struct Disk {
     path: PathBuf,
     /// Held open: a sync of the directory must not fail for lack of a descriptor.
-    handle: std::fs::File,
+    handle: Directory,
     /// For a directory that was opened through another one.
     _count: Option<DirectoryCount>,
     options: DiskOptions,
     files: Arc<OpenFiles>,
+    #[cfg(all(target_os = "linux", not(siltstone_portable)))]
     /// Whether [`AppendFile`]s of this directory are synced often, for the next one.
     has_frequent_syncs: Arc<AtomicBool>,
 }
@@ -114,8 +116,7 @@ impl Disk {
         let (path, options) = (path.into(), DiskOptions::default());
         let files = Arc::new(OpenFiles::new(options.max_open_files));
         let handle = open_directory(&files, &path)?;
-        let has_frequent_syncs = Arc::default();
-        Ok(Disk { path, handle, _count: None, options, files, has_frequent_syncs })
+        Ok(Disk::new(path, handle, None, options, files))
     }
 
     /// A directory that shares the budget of this one.
@@ -123,8 +124,25 @@ impl Disk {
         let (options, files) = (self.options, self.files.clone());
         let count = Some(DirectoryCount::new(&files));
         let handle = open_directory(&files, &path)?;
-        let has_frequent_syncs = Arc::default();
-        Ok(Disk { path, handle, _count: count, options, files, has_frequent_syncs })
+        Ok(Disk::new(path, handle, count, options, files))
+    }
+
+    fn new(
+        path: PathBuf,
+        handle: Directory,
+        count: Option<DirectoryCount>,
+        options: DiskOptions,
+        files: Arc<OpenFiles>,
+    ) -> Self {
+        Disk {
+            path,
+            handle,
+            _count: count,
+            options,
+            files,
+            #[cfg(all(target_os = "linux", not(siltstone_portable)))]
+            has_frequent_syncs: Arc::default(),
+        }
     }
 
     /// Opens a directory; creates it, durably and with its parents, if it does not exist.
@@ -199,7 +217,7 @@ impl Disk {
     }
 
     fn sync_directory(&self) -> Result<()> {
-        self.handle.sync_all().map_err(|e| disk_fault("sync directory", &self.path, e))
+        self.handle.sync().map_err(|e| disk_fault("sync directory", &self.path, e))
     }
 }
 
@@ -212,8 +230,9 @@ impl Vfs for Disk {
         Ok(Arc::new(self.open_file(name, Mode::ReadWrite, true)?))
     }
 
+    #[cfg(all(target_os = "linux", not(siltstone_portable)))]
     fn create_append(&self, name: &str) -> Result<Arc<dyn File>> {
-        if !self.options.map_appends || !supports_mapped_appends(&self.handle) {
+        if !self.options.map_appends || !system::supports_mapped_appends(&self.handle) {
             return self.create(name);
         }
         let file = self.open_file(name, Mode::ReadWrite, true)?;
@@ -239,6 +258,8 @@ impl Vfs for Disk {
             let opened = self.files.retry(|| std::fs::File::open(&path));
             opened.ok().map(Arc::new)
         });
+        // Some file systems of Windows keep the name until the last handle is closed.
+        let held = held.filter(|_| cfg!(not(windows)));
         std::fs::remove_file(&path).map_err(|e| disk_fault("remove", &path, e))?;
         held.into_iter().for_each(deferred_close::close_later);
         Ok(())
@@ -302,7 +323,7 @@ impl Vfs for Disk {
         let to = target_path.join(to_name);
         match std::fs::hard_link(&from, &to) {
             Ok(()) => Ok(true),
-            Err(error) if cannot_link(&error) => Ok(false),
+            Err(error) if system::cannot_link(&error) => Ok(false),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 Err(disk_fault("link", &from, error))
             }
@@ -338,24 +359,8 @@ impl std::fmt::Debug for Disk {
     }
 }
 
-/// Whether reserved space is sure to be available to stores. A copy-on-write file system may still
-/// run out of space, and then a store kills the process.
-fn supports_mapped_appends(directory: &std::fs::File) -> bool {
-    const KNOWN: [u64; 3] = [0xef53, 0x5846_5342, TMPFS];
-    rustix::fs::fstatfs(directory).is_ok_and(|system| KNOWN.contains(&(system.f_type as u64)))
-}
-
-/// Whether a file can only be copied: another device, no support for links, or too many links.
-fn cannot_link(error: &io::Error) -> bool {
-    [Errno::XDEV, Errno::OPNOTSUPP, Errno::NOSYS, Errno::PERM, Errno::MLINK]
-        .iter()
-        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-}
-
-fn open_directory(files: &OpenFiles, path: &Path) -> Result<std::fs::File> {
-    let mut options = OpenOptions::new();
-    options.read(true).custom_flags(OFlags::DIRECTORY.bits() as i32);
-    let opened = files.retry(|| options.open(path));
+fn open_directory(files: &OpenFiles, path: &Path) -> Result<Directory> {
+    let opened = files.retry(|| Directory::open(path));
     opened.map_err(|error| disk_fault("open directory", path, error))
 }
 
@@ -397,9 +402,9 @@ fn create_and_sync(path: &Path, sync: &dyn Fn(&Path) -> Result<()>) -> Result<()
 
 /// Makes the names in a directory durable.
 fn sync_path(path: &Path) -> Result<()> {
-    let handle = std::fs::File::open(path);
+    let handle = Directory::open(path);
     let handle = handle.map_err(|error| disk_fault("open directory", path, error))?;
-    handle.sync_all().map_err(|error| disk_fault("sync directory", path, error))
+    handle.sync().map_err(|error| disk_fault("sync directory", path, error))
 }
 
 #[cfg(test)]

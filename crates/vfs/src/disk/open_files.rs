@@ -27,12 +27,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 use siltstone_engine::Result;
 
 use super::descriptor::{Descriptor, OpenFile};
 use crate::OpenFileCounts;
+use crate::system::{is_out_of_files, open_file_limit};
 
 /// Descriptors that are left to the rest of the process if its limit is below the budget.
 const OTHER_DESCRIPTORS: u64 = 32;
@@ -125,7 +124,7 @@ pub(super) struct NameChange<'a> {
 impl OpenFiles {
     /// A budget of `max_open` files, lowered to what the process's limit leaves.
     pub(super) fn new(max_open: usize) -> Self {
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let limit = open_file_limit().unwrap_or(u64::MAX);
         let limited = limit.saturating_sub(OTHER_DESCRIPTORS).max(MIN_LIMITED_BUDGET);
         OpenFiles {
             max_open: max_open.clamp(1, usize::try_from(limited).unwrap_or(usize::MAX)),
@@ -352,11 +351,4 @@ impl State {
         }
         self.open -= descriptor.access().descriptors();
     }
-}
-
-/// Whether the process or the system has too many open files.
-fn is_out_of_files(error: &io::Error) -> bool {
-    [Errno::MFILE, Errno::NFILE]
-        .iter()
-        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }

@@ -30,16 +30,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
 use siltstone_runtime::thread_priority;
 
-use crate::pmem::{MAP_BYTES, Memory};
+use crate::pmem::Memory;
+use crate::system::{self, MAP_BYTES, start_write_back};
 
 /// The size of a large folio. Zeros are written in pieces of this size, so a reservation waits for
 /// one of them at most.
@@ -59,7 +57,7 @@ impl FolioSize {
     fn bytes(self) -> u64 {
         match self {
             FolioSize::Large => LARGE_FOLIO_BYTES,
-            FolioSize::Page => rustix::param::page_size() as u64,
+            FolioSize::Page => system::page_bytes(),
         }
     }
 }
@@ -167,25 +165,16 @@ impl Window {
             reservation.has_started = true;
             at = at.max(reservation.end.next_multiple_of(MAP_BYTES as u64));
             let len = (folio - at % folio).min(end - at);
-            file.write_all_at(&ZEROS[..len as usize], at)?;
+            system::write_all_at(file, &ZEROS[..len as usize], at)?;
             at += len;
         }
         if pending.reservation.lock().end > start {
             // The write of the reserved bytes may have failed, e.g. on a full disk.
-            allocate(file, start, pending.bytes)?;
+            system::allocate(file, start, pending.bytes)?;
         }
         let is_populated = pending.folios == FolioSize::Large;
         let memory = Memory::window(file, start, pending.bytes as usize, is_populated)?;
         Ok(Some(Window { start, memory }))
-    }
-}
-
-fn allocate(file: &File, start: u64, bytes: u64) -> io::Result<()> {
-    loop {
-        match fallocate(file, FallocateFlags::empty(), start, bytes) {
-            Err(Errno::INTR) => {}
-            done => return Ok(done?),
-        }
     }
 }
 
@@ -256,21 +245,6 @@ pub(super) fn write_back(file: &Arc<File>, start: u64, bytes: u64) {
     let _ = enqueue(Job::WriteBack { file: file.clone(), start, bytes });
 }
 
-/// Starts writeback of a part of a file, up to its end if `bytes` is 0.
-pub(super) fn start_write_back(file: &File, start: u64, bytes: u64) {
-    #[cfg(target_os = "linux")]
-    {
-        use std::os::fd::AsRawFd;
-        let (start, bytes) = (start as libc::off64_t, bytes as libc::off64_t);
-        // SAFETY: the descriptor is open while `file` lives, and the call takes no pointer.
-        let _ = unsafe {
-            libc::sync_file_range(file.as_raw_fd(), start, bytes, libc::SYNC_FILE_RANGE_WRITE)
-        };
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (file, start, bytes);
-}
-
 /// Queues a job for the preallocator thread.
 fn enqueue(job: Job) -> io::Result<()> {
     let queued = worker().and_then(|worker| worker.send(job).ok());
@@ -302,6 +276,8 @@ fn worker() -> Option<&'static Sender<Job>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use super::*;
 
     const WINDOW: u64 = 256 << 10;

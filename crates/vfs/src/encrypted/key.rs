@@ -7,13 +7,14 @@
 
 use std::fmt;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use chacha20poly1305::aead::inout::InOutBuf;
 use chacha20poly1305::{AeadInOut, ChaCha20Poly1305, KeyInit};
 use siltstone_engine::{Error, Result};
 use zeroize::Zeroizing;
+
+use crate::system;
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
@@ -133,11 +134,9 @@ impl KeyRing {
         let name = path.display();
         let fault = |error| Error::io("read key file", name.to_string(), &error);
         let mut file = std::fs::File::open(path).map_err(fault)?;
-        let mode = file.metadata().map_err(fault)?.permissions().mode();
-        if mode & 0o077 != 0 {
+        if let Some(mode) = system::foreign_access(&file.metadata().map_err(fault)?) {
             return Err(Error::Invalid(format!(
-                "key file {name}: others have access to it (mode {:03o}): chmod 600 {name}",
-                mode & 0o777
+                "key file {name}: others have access to it (mode {mode:03o}): chmod 600 {name}"
             )));
         }
         // Large enough that reading a file of a few keys moves no bytes that are not zeroized.

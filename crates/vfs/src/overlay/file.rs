@@ -18,7 +18,8 @@ use siltstone_engine::{Error, Purpose, Result};
 
 use crate::bytes::end_of;
 use crate::names::fault;
-use crate::pmem::{MAP_BYTES, Mapping, Memory, VolatileBacking, too_long};
+use crate::pmem::{Mapping, Memory, VolatileBacking, too_long};
+use crate::system::MAP_BYTES;
 use crate::{File, Mode, Vfs};
 
 const PAGE_BYTES: u64 = 4096;

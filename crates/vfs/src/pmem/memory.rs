@@ -9,48 +9,43 @@
 //!   DAX file      write back each cache line, one fence       mapped with MAP_SYNC, so the file
 //!                                                             system's metadata is durable already
 //!   other file    msync of its pages
+//!   copy          by its user, who writes and syncs the file      where the system maps none
 //!   anonymous     never
 //! ```
 //!
-//! Invariant: `base` is a live, page-aligned mapping of `mapped` bytes, until the drop.
+//! Invariant: the pages are live and aligned, and have `len` bytes at least, until the drop.
 //!
-//! Source: mmap(2) on MAP_SYNC; Intel's "Persistent Memory Programming" guide and volume 1 of its
+//! Source: Intel's "Persistent Memory Programming" guide and volume 1 of its
 //! manual, section 11, on the instructions that write lines back and what the fence orders.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-use rustix::io::Errno;
-use rustix::mm::{
-    Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, mmap_anonymous, msync, munmap,
-};
 
 use super::lines::{self, WriteBack};
 use crate::bytes::SparseBytes;
+use crate::system::{MAP_BYTES, Pages};
 
-/// The granularity of `mmap` and `msync`. The machine's pages may be larger, never smaller.
-pub(crate) const MAP_BYTES: usize = 4096;
 const WORD: usize = size_of::<u64>();
 
 /// A memory mapping; unmapped on drop.
 pub(crate) struct Memory {
-    base: NonNull<u8>,
+    /// `len` bytes, rounded up to a page.
+    pages: Pages,
     len: usize,
-    /// `len`, rounded up to a page.
-    mapped: usize,
     durability: Durability,
 }
 
 enum Durability {
     CacheLines(WriteBack),
     Msync,
+    /// The memory is a copy of the file, which is written and synced by its user.
+    Copy,
     Nothing,
 }
 
-// SAFETY: the mapping belongs to no thread, and all accesses through a shared `Memory` are atomic,
+// SAFETY: the pages belong to no thread, and all accesses through a shared `Memory` are atomic,
 // except views, whose creators guarantee that nobody stores.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
@@ -59,13 +54,7 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// Zeros that are freed on drop.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
-        let mapped = mapped_len(len)?;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses the address, so no memory in use is mapped over.
-        let base = unsafe {
-            mmap_anonymous(ptr::null_mut(), mapped, protection, MapFlags::PRIVATE | NO_RESERVE)?
-        };
-        Self::new(base.cast(), len, mapped, Durability::Nothing)
+        Ok(Self::new(Pages::anonymous(mapped_len(len)?)?, len, Durability::Nothing))
     }
 
     /// Anonymous memory that begins with a copy of `bytes`. Costs as much as its non-zero pages.
@@ -84,46 +73,41 @@ impl Memory {
     /// The first `len` bytes of a file that is not shorter. The caller holds the file's lock, so
     /// that nothing else changes the file while it is mapped.
     pub(crate) fn of_file(file: &File, len: usize) -> io::Result<Self> {
+        let bytes = mapped_len(len)?;
         if let Some(lines) = WriteBack::detect()
-            && let Ok(base) = map(file, 0, len, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
+            && let Ok(pages) = Pages::persistent(file, len, bytes)
         {
-            return Self::new(base, len, mapped_len(len)?, Durability::CacheLines(lines));
+            return Ok(Self::new(pages, len, Durability::CacheLines(lines)));
         }
-        let base = map(file, 0, len, MapFlags::SHARED)?;
-        Self::new(base, len, mapped_len(len)?, Durability::Msync)
+        let durability = if Pages::ARE_OF_FILE { Durability::Msync } else { Durability::Copy };
+        Ok(Self::new(Pages::of_file(file, len, bytes)?, len, durability))
     }
 
     /// A private (copy-on-write) mapping of the first `len` bytes of a file that is not shorter.
-    /// Stored pages are in memory only. The file need not be writable.
-    pub(crate) fn private(file: &File, len: usize) -> io::Result<Self> {
-        let base = map(file, 0, len, MapFlags::PRIVATE | NO_RESERVE)?;
-        Self::new(base, len, mapped_len(len)?, Durability::Nothing)
+    /// Stored pages are in memory only. The file need not be writable. `None` if the system has
+    /// none.
+    pub(crate) fn private(file: &File, len: usize) -> io::Result<Option<Self>> {
+        let pages = Pages::private(file, mapped_len(len)?)?;
+        Ok(pages.map(|pages| Self::new(pages, len, Durability::Nothing)))
     }
 
     /// `len` bytes of a file from `offset` on, a multiple of [`MAP_BYTES`]. The file has these
     /// bytes with allocated space, and is not truncated while they are mapped. Populated pages are
     /// dirty, and no store to them faults until a sync has written them. Stored bytes are part of
     /// the file as if written, and durable after a sync of the file.
+    #[cfg(all(target_os = "linux", not(siltstone_portable)))]
     pub(crate) fn window(
         file: &File,
         offset: u64,
         len: usize,
         is_populated: bool,
     ) -> io::Result<Self> {
-        let base = map(file, offset, len, MapFlags::SHARED)?;
-        let memory = Self::new(base, len, mapped_len(len)?, Durability::Msync)?;
-        if !is_populated {
-            return Ok(memory);
-        }
-        // Kernels before 5.14 do not support it; then stores fault the pages in.
-        // SAFETY: in the mapping just created, and it changes no byte.
-        let _ = unsafe { madvise(base.cast(), len, Advice::LinuxPopulateWrite) };
-        Ok(memory)
+        let pages = Pages::window(file, offset, mapped_len(len)?, is_populated)?;
+        Ok(Self::new(pages, len, Durability::Msync))
     }
 
-    fn new(base: *mut u8, len: usize, mapped: usize, durability: Durability) -> io::Result<Self> {
-        let base = NonNull::new(base).ok_or(Errno::FAULT)?;
-        Ok(Memory { base, len, mapped, durability })
+    fn new(pages: Pages, len: usize, durability: Durability) -> Self {
+        Memory { pages, len, durability }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -133,6 +117,11 @@ impl Memory {
     /// Whether cache lines are written back, so that a store costs only a copy.
     pub(crate) fn is_persistent(&self) -> bool {
         matches!(self.durability, Durability::CacheLines(_))
+    }
+
+    /// Whether the memory is a copy of its file.
+    pub(crate) fn is_copy(&self) -> bool {
+        matches!(self.durability, Durability::Copy)
     }
 
     /// Copies `bytes` to `offset`; panics past the end. Each word of eight bytes changes
@@ -173,7 +162,7 @@ impl Memory {
     pub(crate) unsafe fn view<'a>(&self, offset: usize, len: usize) -> &'a [u8] {
         self.check(offset, len);
         // SAFETY: in the mapping, as just checked; the caller guarantees the rest.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset), len) }
+        unsafe { std::slice::from_raw_parts(self.pages.base().as_ptr().add(offset), len) }
     }
 
     /// Makes the ranges durable, with one fence for all; panics past the end.
@@ -186,17 +175,14 @@ impl Memory {
             Durability::CacheLines(write_back) => {
                 for range in ranges {
                     // SAFETY: in the mapping, as just checked.
-                    let start = unsafe { self.base.as_ptr().add(range.start) };
+                    let start = unsafe { self.pages.base().as_ptr().add(range.start) };
                     write_back.lines(start, range.len());
                 }
                 lines::fence();
             }
-            Durability::Msync => {
+            Durability::Msync | Durability::Copy => {
                 for range in ranges.iter().filter(|range| !range.is_empty()) {
-                    let from = range.start - range.start % MAP_BYTES;
-                    let len = (range.end - from).next_multiple_of(MAP_BYTES);
-                    // SAFETY: in the mapping, which ends at a page; msync changes no byte of it.
-                    unsafe { msync(self.base.as_ptr().add(from).cast(), len, MsyncFlags::SYNC)? };
+                    self.pages.sync(range.clone())?;
                 }
             }
         }
@@ -207,10 +193,13 @@ impl Memory {
     fn words(&self, offset: usize, len: usize) -> &[AtomicU64] {
         self.check(offset, len);
         let (from, to) = (offset / WORD, (offset + len).div_ceil(WORD));
-        // SAFETY: `base` is page-aligned and the mapping ends at a page, so these words are in it
-        // and aligned; there are no non-atomic writes to it.
+        // SAFETY: the base is aligned to words and the pages end at one, so these words are in them
+        // and aligned; there are no non-atomic writes to them.
         unsafe {
-            std::slice::from_raw_parts(self.base.as_ptr().cast::<AtomicU64>().add(from), to - from)
+            std::slice::from_raw_parts(
+                self.pages.base().as_ptr().cast::<AtomicU64>().add(from),
+                to - from,
+            )
         }
     }
 
@@ -220,28 +209,9 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: mapped by the callers of `new` with this length, and no view outlives the memory.
-        // A failure would leave it mapped, which is harmless.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
-    }
-}
-
-/// Reserving memory that is never touched costs nothing.
-const NO_RESERVE: MapFlags = MapFlags::NORESERVE;
-
-fn map(file: &File, offset: u64, len: usize, flags: MapFlags) -> io::Result<*mut u8> {
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the kernel chooses the address, so no memory in use is mapped over; the file's lock,
-    // or its only writer, ensures that nobody else changes the file.
-    let base = unsafe { mmap(ptr::null_mut(), mapped_len(len)?, protection, flags, file, offset)? };
-    Ok(base.cast())
-}
-
 fn mapped_len(len: usize) -> io::Result<usize> {
     let mapped = len.checked_next_multiple_of(MAP_BYTES).filter(|&n| n > 0 && n <= isize::MAX as _);
-    mapped.ok_or_else(|| Errno::INVAL.into())
+    mapped.ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 /// Changes some bytes of a word; concurrent changes of its other bytes are kept.
@@ -285,6 +255,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(all(target_os = "linux", not(siltstone_portable)))]
     fn file_contains_what_was_stored_through_its_mapping() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(10_000).unwrap();

@@ -46,7 +46,7 @@ pub use page::{Page, PageMut};
 pub use pool::{PageClaims, PmemPool};
 
 pub use lines::LINE_BYTES;
-pub(crate) use memory::{MAP_BYTES, Memory};
+pub(crate) use memory::Memory;
 
 /// A file mapped as byte-addressable memory. Unmapped and unlocked on drop.
 pub struct Mapping {
@@ -102,6 +102,10 @@ impl MappedMemory<'_> {
 
     pub(crate) fn is_persistent(&self) -> bool {
         self.memory.is_persistent()
+    }
+
+    pub(crate) fn is_copy(&self) -> bool {
+        self.memory.is_copy()
     }
 
     pub(crate) fn write_back(&self, ranges: &[Range<usize>]) -> std::io::Result<()> {

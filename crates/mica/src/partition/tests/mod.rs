@@ -18,6 +18,7 @@ use super::*;
 use crate::item::Meta;
 use crate::mapping::Mapping;
 use crate::request::{Action, Value};
+use crate::system::HAS_MIRRORS;
 
 /// Few hashes for many keys, so that keys share tags, buckets and entire hashes.
 fn hash_of(key: u64) -> u64 {
@@ -187,7 +188,7 @@ proptest! {
         mirrored: bool,
         steps in steps(600),
     ) {
-        let mapping = if mirrored && !cfg!(miri) { Mapping::Mirrored } else { Mapping::Plain };
+        let mapping = if mirrored && HAS_MIRRORS { Mapping::Mirrored } else { Mapping::Plain };
         let words = if mapping == Mapping::Mirrored { 512 } else { words };
         let bits = words.next_power_of_two().trailing_zeros() + 3;
         let memory = CachePartition::new(words, 64, mapping, bits, Eviction::Fifo).unwrap();

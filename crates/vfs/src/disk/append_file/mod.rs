@@ -42,13 +42,10 @@ use parking_lot::Mutex;
 use siltstone_engine::{Error, Purpose, Result};
 
 use super::descriptor::OpenFile;
-use super::file::{DiskFile, reserve};
+use super::file::DiskFile;
 use super::preallocator::{FolioSize, LARGE_FOLIO_BYTES, PendingWindow, Window, write_back};
 use crate::File;
-use crate::pmem::MAP_BYTES;
-
-/// The magic number of tmpfs, a file system in memory.
-pub(super) const TMPFS: u64 = 0x0102_1994;
+use crate::system::{MAP_BYTES, free_space, reserve};
 
 /// This much of a file is written with `pwrite` before the first window.
 const UNMAPPED_BYTES: u64 = 16 << 10;
@@ -281,15 +278,6 @@ impl AppendFile {
         let source = io::Error::new(io::ErrorKind::UnexpectedEof, reason);
         Error::io("read", format!("{} at {offset}", self.inner.name()), &source)
     }
-}
-
-/// Free space of the file system; 0 for one in memory, where a reservation would use memory at
-/// once.
-fn free_space(file: &std::fs::File) -> u64 {
-    rustix::fs::fstatfs(file).map_or(0, |system| match system.f_type as u64 {
-        TMPFS => 0,
-        _ => system.f_bavail.saturating_mul(system.f_bsize as u64),
-    })
 }
 
 impl File for AppendFile {
