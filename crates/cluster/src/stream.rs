@@ -325,6 +325,11 @@ pub(crate) fn table_name(number: u64) -> String {
     format!("table-{number:06}")
 }
 
+/// Whether a directory of this name is that of a table.
+pub(crate) fn is_table_name(name: &str) -> bool {
+    name.starts_with("table-")
+}
+
 pub(crate) fn no_applied_row() -> Error {
     Error::corruption("the replicated table", 0, "the row of the applied index is missing")
 }

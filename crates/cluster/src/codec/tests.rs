@@ -6,7 +6,7 @@ use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType};
 use siltstone_testkit::TestRng;
 
 use super::*;
-use crate::packet::{Chunk, ChunkAck, Envelope, Packet, Row, StreamId};
+use crate::packet::{Chunk, ChunkAck, Envelope, Packet, Register, Registered, Row, StreamId};
 
 fn random_bytes(rng: &mut TestRng) -> Vec<u8> {
     let len = rng.index(20);
@@ -62,7 +62,7 @@ fn random_packet(rng: &mut TestRng) -> Packet {
         value: random_bytes(rng),
         expires_at: rng.one_in(2).then(|| rng.draw()),
     };
-    match rng.below(3) {
+    match rng.below(5) {
         0 => Packet::Raft(random_message(rng)),
         1 => Packet::Chunk(Chunk {
             stream,
@@ -71,6 +71,13 @@ fn random_packet(rng: &mut TestRng) -> Packet {
             sequence: rng.draw(),
             rows: (0..rng.below(4)).map(|_| row(rng)).collect(),
             last: rng.one_in(2).then(|| Box::new(random_message(rng))),
+        }),
+        2 => Packet::Register(Register { from: rng.draw(), to: rng.draw() }),
+        3 => Packet::Registered(Registered {
+            from: rng.draw(),
+            to: rng.draw(),
+            directory: rng.draw(),
+            is_committed: rng.one_in(2),
         }),
         _ => Packet::Ack(ChunkAck { stream, from: rng.draw(), next: rng.draw() }),
     }

@@ -19,7 +19,6 @@ use std::time::Instant;
 
 use siltstone_engine::{Error, Result};
 
-use super::identities::Identities;
 use super::inputs::{Input, Inputs};
 use super::options::NodeOptions;
 use super::request::{Callback, Committed, Leader, ReadIndex, Refusal, RequestError};
@@ -39,7 +38,6 @@ struct Proposal {
 pub(super) struct Driver {
     group: Group,
     options: NodeOptions,
-    identities: Identities,
     network: Arc<dyn Network>,
     inputs: Arc<Inputs>,
     published: Arc<PublishedState>,
@@ -57,7 +55,6 @@ impl Driver {
     pub(super) fn new(
         group: Group,
         options: NodeOptions,
-        identities: Identities,
         network: Arc<dyn Network>,
         inputs: Arc<Inputs>,
         published: Arc<PublishedState>,
@@ -65,7 +62,6 @@ impl Driver {
         Driver {
             group,
             options,
-            identities,
             network,
             inputs,
             published,
@@ -118,11 +114,7 @@ impl Driver {
 
     fn handle(&mut self, input: Input) -> Result<()> {
         match input {
-            Input::Packet(Envelope { directory, packet, .. }) => {
-                if self.identities.accept(packet.from(), directory)? {
-                    self.group.step(packet)?;
-                }
-            }
+            Input::Packet(envelope) => self.group.step(envelope)?,
             Input::Unreachable(node) => self.group.report_unreachable(node),
             Input::Stop => self.begin_stop(),
             // Refused as their callbacks say.
@@ -218,7 +210,7 @@ impl Driver {
 
     /// Does the I/O, and completes what is done.
     fn round(&mut self) -> Result<()> {
-        let (group, directory) = (self.group.id(), self.identities.own());
+        let (group, directory) = (self.group.id(), self.group.directory());
         let network = self.network.clone();
         let mut send = |packet| network.send(Envelope { group, directory, packet });
         let events = self.group.ready_with(&mut send)?;
@@ -277,7 +269,7 @@ impl Driver {
 
     fn status(&self) -> Status {
         let mut status = Status::of(&self.group, |node| self.leader(node));
-        (status.snapshots, status.refused_nodes) = (self.snapshots, self.identities.refused());
+        status.snapshots = self.snapshots;
         status
     }
 

@@ -408,7 +408,9 @@ pub(super) fn replication_info(groups: &Groups, out: &mut String) -> std::fmt::R
     write!(out, "master_repl_offset:{}\r\nraft_term:{}\r\n", status.commit, status.term)?;
     write!(out, "raft_log_first:{}\r\nraft_log_last:{}\r\n", status.log.0, status.log.1)?;
     let refused: Vec<_> = status.refused_nodes.iter().map(u64::to_string).collect();
-    write!(out, "raft_refused_nodes:{}\r\n", refused.join(","))
+    write!(out, "raft_refused_nodes:{}\r\n", refused.join(","))?;
+    let missing: Vec<_> = status.unregistered_at.iter().map(u64::to_string).collect();
+    write!(out, "raft_unregistered_at:{}\r\n", missing.join(","))
 }
 
 /// The reply to ROLE.

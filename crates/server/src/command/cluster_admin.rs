@@ -213,6 +213,8 @@ fn of_group(replication: &Replication, status: &Status) -> String {
         ("voters", list(&status.voters)),
         ("learners", list(&status.learners)),
         ("refused_nodes", list(&status.refused_nodes)),
+        ("refused_by", list(&status.refused_by)),
+        ("unregistered_at", list(&status.unregistered_at)),
         ("node_tls", if replication.tls.is_some() { "yes" } else { "no" }.to_owned()),
         ("failure", status.failure.clone().unwrap_or_default().replace('\n', " ")),
     ] {

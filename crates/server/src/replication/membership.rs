@@ -223,6 +223,8 @@ pub(crate) fn start(
         seen: None,
         configured: (**membership.known.read()).clone(),
         ready_term: None,
+        began: Instant::now(),
+        waits_for: Vec::new(),
     };
     let name = "siltstone-members";
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(|| keeper.run());
@@ -242,15 +244,22 @@ struct Keeper {
     configured: BTreeMap<u64, Member>,
     /// The term in which this leader has committed.
     ready_term: Option<u64>,
+    began: Instant,
+    /// The nodes of the last line about a first start that waits.
+    waits_for: Vec<u64>,
 }
 
 impl Keeper {
     fn run(mut self) {
         while let Some(membership) = self.membership.upgrade() {
             let status = membership.node.status();
+            if let Some(failure) = &status.failure {
+                process::log(&format!("this node has failed: {failure}"));
+            }
             if membership.is_stopped.load(Ordering::Acquire) || status.is_stopped {
                 return;
             }
+            self.report_waiting(&membership, &status);
             self.read_rows(&membership);
             self.connect(&membership, &status);
             note_active(&membership, &status);
@@ -265,6 +274,23 @@ impl Keeper {
             }
             membership.changed.wait_for(&mut waiting, INTERVAL);
         }
+    }
+
+    /// Says for which nodes a first start waits, if it takes long.
+    fn report_waiting(&mut self, membership: &Membership, status: &Status) {
+        let is_late = self.began.elapsed() >= membership.dead_after;
+        if !is_late || status.unregistered_at == self.waits_for {
+            return;
+        }
+        self.waits_for.clone_from(&status.unregistered_at);
+        let missing: Vec<_> = self.waits_for.iter().map(u64::to_string).collect();
+        process::log(&match missing.is_empty() {
+            true => "all first nodes of the group have been started".to_owned(),
+            false => format!(
+                "waiting for node {}: a group begins once each of its first nodes has been started",
+                missing.join(", ")
+            ),
+        });
     }
 
     /// Reads the rows, if there are others than before.
