@@ -13,7 +13,9 @@
 //!
 //! hello   := "SILTNODE"  oldest_version:u16  newest_version:u16  cluster:u64  from:u64  to:u64
 //!            process:u64  address_len:u16  address      of clients
-//!            groups:u32              absent: one group; later versions may add bytes
+//!            groups:u32              absent: one group
+//!            count:u16  directory[count]      absent: none; later versions may add bytes
+//! directory := group:u64  own:u64  0:u8 | 1:u8 of_receiver:u64       as the group has committed it
 //! answer  := refusal_len:u16  refusal                   empty: the connection is accepted
 //!
 //! raft    := group:u64  directory:u64  message         directory of the sender: a random id
@@ -46,7 +48,7 @@ mod tests;
 
 use std::io::{self, Read};
 
-pub use hello::{Answer, Hello};
+pub use hello::{Answer, Hello, HelloDirectory};
 pub use packet::{decode_packet, encode_packet, first_version, packet_bytes};
 
 /// The largest body of a frame, in bytes.

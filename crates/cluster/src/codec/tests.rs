@@ -92,6 +92,10 @@ fn hello() -> Hello {
         process: 9,
         client_address: "host:6379".into(),
         groups: 4,
+        directories: vec![
+            HelloDirectory { group: 7, own: 70, of_receiver: Some(71) },
+            HelloDirectory { group: 8, own: 80, of_receiver: None },
+        ],
     }
 }
 
@@ -187,12 +191,15 @@ fn hello_round_trips_and_what_later_versions_add_is_ignored() {
     let mut body = Vec::new();
     hello().push(&mut body);
     assert_eq!(Hello::decode(&body).unwrap(), hello());
-    // Without the number of groups it is that of an earlier version.
-    let earlier = body.len() - 4;
-    for len in (0..body.len()).filter(|len| *len != earlier) {
+    // Without directories, and without the number of groups, it is that of an earlier version.
+    let directories = 2 + 2 * 17 + 8;
+    let (second, first) = (body.len() - directories, body.len() - directories - 4);
+    for len in (0..body.len()).filter(|len| ![first, second].contains(len)) {
         assert!(Hello::decode(&body[..len]).is_err(), "{len} bytes");
     }
-    assert_eq!(Hello::decode(&body[..earlier]).unwrap(), Hello { groups: 1, ..hello() });
+    let earlier = |groups| Hello { groups, directories: Vec::new(), ..hello() };
+    assert_eq!(Hello::decode(&body[..second]).unwrap(), earlier(4));
+    assert_eq!(Hello::decode(&body[..first]).unwrap(), earlier(1));
     body.extend_from_slice(b"later");
     assert_eq!(Hello::decode(&body).unwrap(), hello());
     let refused = Answer { refusal: Some("é".repeat(1000)) };

@@ -133,6 +133,11 @@ impl Group {
         self.registration.missing.iter().copied().collect()
     }
 
+    /// The directories that the group has committed, as far as this node knows.
+    pub fn committed_directories(&self) -> &BTreeMap<u64, u64> {
+        &self.registration.committed
+    }
+
     /// Nodes that have sent from another directory than before.
     pub fn refused_nodes(&self) -> Vec<u64> {
         self.identities.refused()

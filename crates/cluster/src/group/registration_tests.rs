@@ -256,3 +256,17 @@ fn directory_of_the_first_version_opens_and_is_committed() {
     let leader = nodes.leader().unwrap();
     assert!(nodes.get(leader).propose(&put(b"k")).is_ok());
 }
+
+#[test]
+fn only_node_of_a_group_stops_when_a_stranger_knows_that_it_was_created_again() {
+    let mut nodes = Nodes::start(&[1]);
+    nodes.settle();
+    let directory = nodes.get(1).directory();
+    let mut hear = |directory| {
+        let answer = crate::packet::Registered { from: 2, to: 1, directory, is_committed: true };
+        let packet = Packet::Registered(answer);
+        nodes.get(1).step(Envelope { group: 1, directory: 20, packet })
+    };
+    hear(directory).unwrap();
+    assert!(is_lost(&hear(directory ^ 1).unwrap_err()));
+}

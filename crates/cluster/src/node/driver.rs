@@ -47,6 +47,8 @@ pub(super) struct Driver {
     /// Reads that share a round of heartbeats.
     reads: HashMap<RequestId, Vec<Callback<ReadIndex, Refusal>>>,
     snapshots: u64,
+    /// How many committed directories the network knows.
+    known_directories: Option<usize>,
     /// When a node that stops does not wait any more.
     stops_at: Option<Instant>,
 }
@@ -69,6 +71,7 @@ impl Driver {
             new_reads: Vec::new(),
             reads: HashMap::new(),
             snapshots: 0,
+            known_directories: None,
             stops_at: None,
         }
     }
@@ -214,6 +217,11 @@ impl Driver {
         let network = self.network.clone();
         let mut send = |packet| network.send(Envelope { group, directory, packet });
         let events = self.group.ready_with(&mut send)?;
+        let committed = self.group.committed_directories();
+        if self.known_directories != Some(committed.len()) {
+            self.known_directories = Some(committed.len());
+            self.network.set_directories(group, directory, committed);
+        }
         if events.contains(&Event::Restored) {
             self.snapshots += 1;
             self.published.table.store(Arc::new(self.group.table().clone()));

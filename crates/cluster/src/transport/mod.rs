@@ -29,6 +29,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -125,6 +126,10 @@ impl Network for Transport {
 
     fn detach(&self, group: u64) {
         self.shared.detach(group);
+    }
+
+    fn set_directories(&self, group: u64, own: u64, committed: &BTreeMap<u64, u64>) {
+        self.shared.set_directories(group, own, committed);
     }
 
     fn client_address(&self, node: u64) -> Option<String> {

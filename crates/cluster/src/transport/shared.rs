@@ -2,7 +2,7 @@
 //!
 //! A hello is checked here, on both sides: version, cluster, number of groups and node id must fit.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use parking_lot::{Mutex, RwLock};
 use super::event::{HelloRefusal, TransportEvent};
 use super::link::{Link, PushOutcome};
 use super::options::TransportOptions;
-use crate::codec::Hello;
+use crate::codec::{Hello, HelloDirectory};
 use crate::network::Receiver;
-use crate::packet::Envelope;
+use crate::packet::{Envelope, Packet, Registered};
 
 /// The versions of the protocol that this program speaks, oldest and newest.
 const VERSIONS: (u16, u16) = (1, 2);
@@ -30,6 +30,8 @@ pub(super) struct Shared {
     groups: RwLock<HashMap<u64, Arc<dyn Receiver>>>,
     links: RwLock<HashMap<u64, Arc<Link>>>,
     client_addresses: RwLock<HashMap<u64, String>>,
+    /// By group: this node's directory, and those that the group has committed.
+    directories: RwLock<BTreeMap<u64, (u64, BTreeMap<u64, u64>)>>,
     incoming: Mutex<IncomingConnections>,
     pub(super) is_stopped: AtomicBool,
     dropped_packets: AtomicU64,
@@ -56,6 +58,7 @@ impl Shared {
             groups: RwLock::default(),
             links: RwLock::default(),
             client_addresses: RwLock::new(client_addresses),
+            directories: RwLock::default(),
             incoming: Mutex::default(),
             is_stopped: AtomicBool::new(false),
             dropped_packets: AtomicU64::new(0),
@@ -68,6 +71,12 @@ impl Shared {
 
     /// The hello of this node to another one.
     pub(super) fn hello(&self, to: u64) -> Hello {
+        let directories = self.directories.read();
+        let directories = directories.iter().map(|(group, (own, committed))| HelloDirectory {
+            group: *group,
+            own: *own,
+            of_receiver: committed.get(&to).copied(),
+        });
         Hello {
             versions: VERSIONS,
             cluster: self.options.cluster,
@@ -76,6 +85,7 @@ impl Shared {
             process: self.process,
             client_address: self.options.client_address.clone().unwrap_or_default(),
             groups: self.options.groups,
+            directories: directories.collect(),
         }
     }
 
@@ -99,6 +109,7 @@ impl Shared {
         if hello.to != own {
             return Err(HelloRefusal::OtherNode { expected: hello.to, found: own });
         }
+        self.compare_directories(hello);
         if !self.links.read().contains_key(&node) {
             return Err(HelloRefusal::UnknownNode { node });
         }
@@ -106,6 +117,25 @@ impl Shared {
             self.client_addresses.write().insert(node, hello.client_address.clone());
         }
         Ok(())
+    }
+
+    /// Tells groups by which directories the other node knows this one. A node that was created again
+    /// may know no node of its group any more, and gets no packets then.
+    fn compare_directories(&self, hello: &Hello) {
+        for HelloDirectory { group, own, of_receiver } in &hello.directories {
+            let is_same = |known: u64| {
+                self.directories.read().get(group).is_none_or(|(here, _)| *here == known)
+            };
+            let Some(directory) = of_receiver.filter(|known| !is_same(*known)) else { continue };
+            let (from, to) = (hello.from, self.options.node);
+            let answer = Registered { from, to, directory, is_committed: true };
+            let packet = Packet::Registered(answer);
+            self.deliver(Envelope { group: *group, directory: *own, packet });
+        }
+    }
+
+    pub(super) fn set_directories(&self, group: u64, own: u64, committed: &BTreeMap<u64, u64>) {
+        self.directories.write().insert(group, (own, committed.clone()));
     }
 
     /// Takes a connection that another node has opened.

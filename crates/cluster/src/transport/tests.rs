@@ -221,6 +221,7 @@ fn newer_protocol_is_refused_by_name() {
         process: 1,
         client_address: String::new(),
         groups: 1,
+        directories: Vec::new(),
     };
     let mut out = Vec::new();
     push_frame(&mut out, |out| hello.push(out));
@@ -393,4 +394,16 @@ fn peer_of_an_earlier_version_gets_no_packets_that_it_does_not_know() {
     one.transport.send(envelope(ack.clone()));
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
     assert_eq!(crate::codec::decode_packet(&body).unwrap().packet, ack);
+}
+
+#[test]
+fn node_that_nobody_knows_hears_that_it_was_created_again() {
+    let (one, two) = (peer(1), peer(2));
+    // Node 1 was created again as the first node of a group of its own: it knows no other.
+    one.transport.set_directories(GROUP, 11, &BTreeMap::new());
+    two.transport.set_directories(GROUP, 20, &BTreeMap::from([(1, 10), (2, 20)]));
+    two.knows(1, &one);
+    assert_eq!(one.refuses(), HelloRefusal::UnknownNode { node: 2 });
+    let answer = crate::packet::Registered { from: 2, to: 1, directory: 10, is_committed: true };
+    assert_eq!(one.packets.recv_timeout(TIMEOUT).unwrap(), Packet::Registered(answer));
 }
