@@ -107,6 +107,8 @@ pub struct Group {
     /// Followers that have received one, and do not have the log yet.
     catching_up: BTreeMap<u64, CatchUp>,
     last_stream: u64,
+    /// Followers that the log was not retained for any more.
+    given_up: u64,
     /// Limits the bytes of them that are sent per tick.
     budget: Budget,
     incoming: Option<IncomingSnapshot>,
@@ -252,6 +254,7 @@ impl Group {
             outgoing: BTreeMap::new(),
             catching_up: BTreeMap::new(),
             last_stream: 0,
+            given_up: 0,
             budget: Budget::new(options.snapshot_bytes_per_tick),
             incoming: None,
             staged: None,

@@ -186,15 +186,18 @@ impl Group {
 
     /// Compacts the log if it has grown, up to what the table is made to hold durably.
     fn compact(&mut self) -> Result<()> {
-        let store = self.raft.store();
-        if store.log.appended_bytes() < self.options.max_log_bytes {
+        if self.log().appended_bytes() < self.options.max_log_bytes {
             return Ok(());
+        }
+        let retained_from = self.retained_from();
+        if self.log().bytes() >= self.options.max_retained_log_bytes {
+            self.give_up_followers(retained_from);
         }
         // A follower that has a snapshot needs what follows it.
         let streams = self.outgoing.values().map(OutgoingSnapshot::followed_from);
         let needed = streams.chain(self.catching_up.values().map(CatchUp::matched)).min();
-        let to = needed.unwrap_or(u64::MAX).min(self.retained_from());
-        if to < store.log.first_index() {
+        let to = needed.unwrap_or(u64::MAX).min(retained_from);
+        if to < self.log().first_index() {
             return Ok(());
         }
         if !is_planted(Fault::EarlyCompaction) {

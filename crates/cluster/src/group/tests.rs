@@ -480,3 +480,39 @@ fn follower_needs_one_snapshot_though_the_log_grows_beyond_its_limit_meanwhile()
     // Then the log is compacted as ever.
     assert!(nodes[0].catching_up.is_empty() && nodes[0].log().bytes() < 5000);
 }
+
+#[test]
+fn log_does_not_grow_beyond_its_limit_while_a_follower_is_too_slow() {
+    let mut options = GroupOptions::new(1, 1, 1);
+    (options.max_chunk_bytes, options.max_log_bytes, options.retained_entries) = (500, 2000, 2);
+    options.max_retained_log_bytes = 8000;
+    let leader = Group::create(Arc::new(Ram::new()), open_table(), options, &[1]).unwrap();
+    let mut nodes = [leader, node_on(Arc::new(Ram::new()), 2, &[])];
+    elect(&mut nodes);
+    let write = |node: &mut Group, key: u32| {
+        let mut batch = WriteBatch::new();
+        batch.put(&key.to_be_bytes(), &[7; 96]);
+        node.propose(&batch).unwrap();
+    };
+    (0..200).for_each(|key| write(&mut nodes[0], key));
+    settle(&mut nodes);
+    nodes[0].change_membership(&[Change::AddLearner(2)]).unwrap();
+    let mut largest = 0;
+    for key in 0..400 {
+        nodes.iter_mut().for_each(Group::tick);
+        // More than the follower receives.
+        (0..3).for_each(|_| write(&mut nodes[0], key));
+        deliver(&mut nodes, 0);
+        deliver(&mut nodes, 1);
+        largest = largest.max(nodes[0].log().bytes());
+    }
+    assert!(largest < 9000, "{largest} bytes");
+    assert!(nodes[0].given_up_followers() > 1);
+    assert_ne!(nodes[1].applied().index, nodes[0].applied().index);
+    // It catches up once there are fewer writes.
+    for _ in 0..400 {
+        nodes.iter_mut().for_each(Group::tick);
+        settle(&mut nodes);
+    }
+    assert_eq!(nodes[1].applied().index, nodes[0].applied().index);
+}

@@ -256,6 +256,7 @@ fn options(node: u64, seed: u64) -> GroupOptions {
     GroupOptions {
         max_log_bytes: *rng.pick(&[500, 2000, 20_000]),
         retained_entries: *rng.pick(&[0, 3, 20]),
+        max_retained_log_bytes: *rng.pick(&[1000, 5000, 1 << 30]),
         max_chunk_bytes: *rng.pick(&[50, 200, 5000]),
         ..GroupOptions::new(7, node, seed ^ node)
     }

@@ -210,6 +210,7 @@ fn of_group(replication: &Replication, status: &Status) -> String {
         ("log_bytes", status.log_bytes.to_string()),
         ("table_bytes", table_bytes.to_string()),
         ("snapshots", status.snapshots.to_string()),
+        ("given_up_followers", status.given_up_followers.to_string()),
         ("voters", list(&status.voters)),
         ("learners", list(&status.learners)),
         ("refused_nodes", list(&status.refused_nodes)),

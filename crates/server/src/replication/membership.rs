@@ -223,6 +223,7 @@ pub(crate) fn start(
         seen: None,
         configured: (**membership.known.read()).clone(),
         ready_term: None,
+        given_up: 0,
         began: Instant::now(),
         waits_for: Vec::new(),
     };
@@ -244,6 +245,8 @@ struct Keeper {
     configured: BTreeMap<u64, Member>,
     /// The term in which this leader has committed.
     ready_term: Option<u64>,
+    /// Followers that were given up, by then.
+    given_up: u64,
     began: Instant,
     /// The nodes of the last line about a first start that waits.
     waits_for: Vec<u64>,
@@ -260,6 +263,7 @@ impl Keeper {
                 return;
             }
             self.report_waiting(&membership, &status);
+            self.report_given_up(&status);
             self.read_rows(&membership);
             self.connect(&membership, &status);
             note_active(&membership, &status);
@@ -291,6 +295,18 @@ impl Keeper {
                 missing.join(", ")
             ),
         });
+    }
+
+    /// Says that followers were given up.
+    fn report_given_up(&mut self, status: &Status) {
+        if status.given_up_followers > self.given_up {
+            process::log(
+                "the log has reached its limit while a node received a snapshot or caught up after \
+                 it, which now begins anew; a larger --max-log or --snapshot-rate, or fewer writes \
+                 let it end",
+            );
+        }
+        self.given_up = status.given_up_followers;
     }
 
     /// Reads the rows, if there are others than before.

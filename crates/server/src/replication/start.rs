@@ -216,6 +216,7 @@ fn node_options(options: &ClusterOptions, index: usize, groups: u16) -> NodeOpti
     // Each group has its part of the node's rate.
     let per_tick = (u128::from(rate) * tick.as_micros()).div_ceil(1_000_000 * u128::from(groups));
     group.snapshot_bytes_per_tick = u64::try_from(per_tick).unwrap_or(u64::MAX);
+    group.max_retained_log_bytes = options.max_log_bytes;
     group.filter = TableFilter(Some(Arc::new(DeadRows)));
     NodeOptions { tick, ..NodeOptions::new(group) }
 }
