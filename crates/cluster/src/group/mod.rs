@@ -468,6 +468,30 @@ impl Group {
         self.raft.transfer_leader(node);
     }
 
+    /// Asks the leader to hand over to this node. With `is_forced` it holds an election at once, which
+    /// it does not win while the others hear of a leader. There is no event: watch
+    /// [`leads`](Group::leads).
+    ///
+    /// # Errors
+    /// This node leads or has no vote, or no leader is known.
+    pub fn take_over(&mut self, is_forced: bool) -> Result<(), Rejection> {
+        self.check_usable().map_err(Rejection::Failed)?;
+        let own = self.options.node;
+        if self.leads() || !self.raft.raft.promotable() || !self.is_registered() {
+            return Err(Rejection::Invalid(format!("node {own} leads already, or has no vote")));
+        }
+        if is_forced {
+            // Refused if a change of membership is not applied yet.
+            return self.raft.campaign().map_err(|_| Rejection::Busy("it does not campaign"));
+        }
+        if self.leader().is_none() {
+            return Err(Rejection::NotLeader { leader: None });
+        }
+        // Raft sends it to the leader.
+        self.raft.transfer_leader(own);
+        Ok(())
+    }
+
     /// Does the I/O that is due and returns packets and events.
     ///
     /// # Errors

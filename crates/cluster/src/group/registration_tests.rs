@@ -270,3 +270,20 @@ fn only_node_of_a_group_stops_when_a_stranger_knows_that_it_was_created_again() 
     hear(directory).unwrap();
     assert!(is_lost(&hear(directory ^ 1).unwrap_err()));
 }
+
+#[test]
+fn follower_takes_over_from_a_leader_that_lives_by_its_consent_only() {
+    let mut nodes = Nodes::start(&[1, 2, 3]);
+    nodes.settle();
+    let leader = nodes.leader().unwrap();
+    let follower = leader % 3 + 1;
+    assert!(matches!(nodes.get(leader).take_over(false), Err(Rejection::Invalid(_))));
+    // The others hear of the leader.
+    let term = nodes.get(leader).term();
+    nodes.get(follower).take_over(true).unwrap();
+    nodes.run(3, |_| true);
+    assert_eq!((nodes.leader(), nodes.get(leader).term()), (Some(leader), term));
+    nodes.get(follower).take_over(false).unwrap();
+    nodes.run(3, |_| true);
+    assert!(nodes.get(follower).leads() && !nodes.get(leader).leads());
+}

@@ -136,6 +136,10 @@ impl Driver {
                 let outcome = self.transfer_leader(node);
                 callback.complete(outcome);
             }
+            Input::TakeOver(is_forced, callback) => {
+                let outcome = self.take_over(is_forced);
+                callback.complete(outcome);
+            }
         }
         Ok(())
     }
@@ -186,6 +190,11 @@ impl Driver {
         }
         self.group.transfer_leadership(node);
         Ok(())
+    }
+
+    fn take_over(&mut self, is_forced: bool) -> Result<(), Refusal> {
+        let taken = self.group.take_over(is_forced);
+        taken.map_err(|rejection| self.refusal(rejection))
     }
 
     /// Stops once the writes in flight are done, and a leader has handed over.

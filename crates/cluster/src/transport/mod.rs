@@ -42,6 +42,7 @@ use siltstone_engine::{Error, Result};
 pub use encryption::{Encryption, Stream};
 pub use event::{HelloRefusal, TransportEvent};
 pub use options::{EventListener, TransportOptions};
+pub use shared::Connection;
 
 use crate::network::{Network, Receiver};
 use crate::packet::Envelope;
@@ -100,6 +101,11 @@ impl Transport {
     /// Removes a peer: its connections are closed and refused.
     pub fn remove_peer(&self, node: u64) {
         self.shared.remove_link(node);
+    }
+
+    /// The open connections to and from other nodes.
+    pub fn connections(&self) -> Vec<Connection> {
+        self.shared.connections()
     }
 
     /// Packets that were dropped: without a connection, or with too many waiting.

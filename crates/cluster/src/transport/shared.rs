@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::SystemTime;
 
 use parking_lot::{Mutex, RwLock};
 
@@ -21,6 +22,19 @@ use crate::packet::{Envelope, Packet, Registered};
 const VERSIONS: (u16, u16) = (1, 2);
 /// The earlier processes of a node that are remembered.
 const MAX_PROCESSES: usize = 16;
+
+/// An open connection to or from another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connection {
+    /// The other node.
+    pub node: u64,
+    /// Whether this node has opened it: its packets go to the other node.
+    pub is_outgoing: bool,
+    /// When it was opened.
+    pub opened_at: SystemTime,
+    /// The bytes that wait to be sent.
+    pub waiting_bytes: usize,
+}
 
 /// The shared state of a transport.
 pub(super) struct Shared {
@@ -44,6 +58,8 @@ struct IncomingConnections {
     streams: HashMap<u64, TcpStream>,
     /// The connection of each node.
     of_node: HashMap<u64, u64>,
+    /// When each node has opened its connection.
+    opened_at: HashMap<u64, SystemTime>,
     /// The processes of each node that have connected, the last one last.
     processes: HashMap<u64, Vec<u64>>,
 }
@@ -181,6 +197,7 @@ impl Shared {
             }
         }
         let old = incoming.of_node.insert(node, id);
+        incoming.opened_at.insert(node, SystemTime::now());
         if let Some(stream) = old.and_then(|old| incoming.streams.get(&old)) {
             // It may be closed already.
             let _ = stream.shutdown(Shutdown::Both);
@@ -208,6 +225,23 @@ impl Shared {
                 let _ = stream.shutdown(Shutdown::Both);
             }
         }
+    }
+
+    /// The open connections, those of this node first.
+    pub(super) fn connections(&self) -> Vec<Connection> {
+        let links = self.links.read();
+        let outgoing = links.values().filter_map(|link| {
+            let (opened_at, waiting_bytes) = link.connection()?;
+            Some(Connection { node: link.node, is_outgoing: true, opened_at, waiting_bytes })
+        });
+        let mut connections: Vec<_> = outgoing.collect();
+        let incoming = self.incoming.lock();
+        connections.extend(incoming.of_node.keys().filter_map(|&node| {
+            let opened_at = *incoming.opened_at.get(&node)?;
+            Some(Connection { node, is_outgoing: false, opened_at, waiting_bytes: 0 })
+        }));
+        connections.sort_by_key(|connection| (!connection.is_outgoing, connection.node));
+        connections
     }
 
     pub(super) fn deliver(&self, envelope: Envelope) {

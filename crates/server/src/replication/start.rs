@@ -110,6 +110,7 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
         notes.push(of_group);
     }
     directory.iter_mut().try_for_each(NodeDirectory::complete)?;
+    let links = Arc::downgrade(&transport);
     let peers = Arc::new(Peers::new(transport, &others, groups.into()));
     let timeout = options.election_timeout;
     let (mut members, mut replicas, mut first) = (Vec::new(), Vec::new(), None);
@@ -124,7 +125,7 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
         replicas.push(Replication::new(handle, membership, notes, tls.clone()));
     }
     let running = NodeThreads { _members: members, nodes, _directory: directory };
-    Ok(StartedNode { groups: Groups::new(replicas), running })
+    Ok(StartedNode { groups: Groups::new(replicas, links), running })
 }
 
 /// The number of groups of the node in a directory, if there is one.
