@@ -48,7 +48,8 @@ pub(crate) enum Fault {
     ReusedIncarnation,
     /// A node that was created again under its old id is taken for the earlier one.
     AcceptedRecreation,
-    /// A new node takes part before the others have noted its directory.
+    /// A new node takes part before the others have noted its directory, and the group commits
+    /// none.
     SkippedRegistration,
 }
 

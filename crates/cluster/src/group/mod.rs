@@ -28,6 +28,7 @@
 
 mod elections;
 mod filtering;
+mod first_start;
 mod options;
 mod registration;
 #[cfg(test)]
@@ -61,14 +62,14 @@ use crate::stream::{
     table_name,
 };
 
+pub use first_start::is_new;
 pub use options::{GroupOptions, TableFilter};
-pub use registration::is_new;
 pub use view::PeerStatus;
 
-pub(crate) use registration::LOCK_FILE;
+pub(crate) use first_start::LOCK_FILE;
 
+use first_start::{Registration, first_stage, remove_remains};
 use options::MAX_ELECTION_WAITS;
-use registration::{Registration, first_stage, remove_remains};
 use round::encode_batch;
 
 /// The number of a new node's table.
@@ -468,8 +469,8 @@ impl Group {
         self.raft.transfer_leader(node);
     }
 
-    /// Asks the leader to hand over to this node. With `is_forced` it holds an election at once, which
-    /// it does not win while the others hear of a leader. There is no event: watch
+    /// Asks the leader to hand over to this node. With `is_forced` it holds an election at once,
+    /// which it does not win while the others hear of a leader. There is no event: watch
     /// [`leads`](Group::leads).
     ///
     /// # Errors

@@ -19,84 +19,28 @@
 //!
 //! A node that joins later begins without a vote. The leader has its directory committed before it
 //! becomes a voter ([`crate::directory_rows`]), and those of all other members as soon as it knows
-//! them. It serves nobody before its own is committed, so that nodes that are not registered yet can
-//! rely on the group when another first node is lost.
+//! them. It serves nobody before its own is committed, so that nodes that are not registered yet
+//! can rely on the group when another first node is lost.
 //!
 //! Packets of another directory than the known one are dropped, and answered by `Registered`: a
 //! node that has been superseded stops.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use raft::eraftpb::ConfState;
-use siltstone_engine::{Error, Purpose, Result, WriteBatch};
-use siltstone_vfs::Vfs;
+use siltstone_engine::{Error, Result, WriteBatch};
 
 use super::Group;
+use super::first_start::{accepts_all, is_skipped};
 use super::round::encode_batch;
 use crate::directory_rows;
-use crate::identities::{DRAFT_NAME, NAME, Stage, stage_in};
-use crate::log::{lost, remove_logs};
+use crate::identities::Stage;
+use crate::log::lost;
 use crate::packet::{Packet, Register, Registered};
-use crate::planted::{Fault, is_planted};
 use crate::requests::Rejection;
-use crate::stream::is_table_name;
 
 /// Ticks until a node asks again.
 const REPEAT_TICKS: u64 = 2;
-
-/// The lock file of a running node.
-pub(crate) const LOCK_FILE: &str = "NODE-LOCK";
-
-/// The files that a directory may have before a node is created in it.
-const START_FILES: [&str; 3] = [LOCK_FILE, NAME, DRAFT_NAME];
-
-/// The part of a node's state that is about directories, besides [`crate::identities::Identities`].
-#[derive(Default)]
-pub(super) struct Registration {
-    /// The other first nodes that have not answered yet, of a node that is not registered.
-    missing: BTreeSet<u64>,
-    ticks: u64,
-    /// The directories that the group has committed.
-    committed: BTreeMap<u64, u64>,
-    /// The term and the index of a proposal of directories.
-    proposed: Option<(u64, u64)>,
-    /// Nodes that know this node by another directory.
-    refused_by: BTreeSet<u64>,
-}
-
-/// Whether a node has still to be created in a directory: there is nothing in it, or a creation was
-/// interrupted.
-///
-/// # Errors
-/// `Refused` and `Corruption` for a file of identities that cannot be read; I/O errors.
-pub fn is_new(vfs: &dyn Vfs) -> Result<bool> {
-    if let Some(stage) = stage_in(vfs)? {
-        return Ok(stage == Stage::Creating);
-    }
-    let is_empty = vfs.list()?.iter().all(|name| START_FILES.contains(&name.as_str()));
-    Ok(is_empty && vfs.subdirectories()?.is_empty())
-}
-
-/// Removes what an interrupted creation has left.
-pub(super) fn remove_remains(vfs: &dyn Vfs) -> Result<()> {
-    let mut is_removed = remove_logs(vfs)?;
-    for name in vfs.subdirectories()?.iter().filter(|name| is_table_name(name)) {
-        vfs.remove_subdirectory(name)?;
-        is_removed = true;
-    }
-    if is_removed { vfs.sync_dir(Purpose::Log) } else { Ok(()) }
-}
-
-/// The stage of a node whose log and table have just been created.
-pub(super) fn first_stage(node: u64, voters: &[u64]) -> Stage {
-    let has_others = voters.iter().any(|voter| *voter != node);
-    let is_skipped = is_planted(Fault::SkippedRegistration) || accepts_all();
-    if has_others && !is_skipped { Stage::Created } else { Stage::Registered }
-}
-
-fn accepts_all() -> bool {
-    is_planted(Fault::AcceptedRecreation)
-}
 
 fn members(state: &ConfState) -> impl Iterator<Item = u64> {
     [&state.voters, &state.voters_outgoing, &state.learners, &state.learners_next]
@@ -260,7 +204,7 @@ impl Group {
 
     /// Refuses a request while the group might not know this leader's directory.
     pub(super) fn check_recorded(&self) -> Result<(), Rejection> {
-        match self.registration.committed.contains_key(&self.options.node) {
+        match is_skipped() || self.registration.committed.contains_key(&self.options.node) {
             true => Ok(()),
             false => Err(Rejection::Busy("the leader's directory is not committed yet")),
         }
@@ -268,7 +212,7 @@ impl Group {
 
     /// Refuses to make a node a voter while the group might not know its directory.
     pub(super) fn check_may_vote(&self, node: u64) -> Result<(), Rejection> {
-        match self.registration.committed.contains_key(&node) {
+        match is_skipped() || self.registration.committed.contains_key(&node) {
             true => Ok(()),
             false => Err(Rejection::Busy("the learner's directory is not committed yet")),
         }
@@ -278,7 +222,7 @@ impl Group {
     /// has applied what earlier ones have proposed. Whether it has.
     pub(super) fn propose_directories(&mut self) -> bool {
         let (term, applied) = (self.term(), &self.raft.store().applied);
-        if !self.leads() || applied.term != term {
+        if !self.leads() || applied.term != term || is_skipped() {
             return false;
         }
         let is_pending = |(of_term, index)| of_term == term && index > applied.index;

@@ -168,7 +168,8 @@ fn heartbeat_that_counts_on_lost_entries_stops_the_node() {
     (heartbeat.from, heartbeat.to, heartbeat.term) = (1, 2, nodes[0].term());
     heartbeat.set_msg_type(MessageType::MsgHeartbeat);
     heartbeat.commit = last + 1;
-    let envelope = Envelope { group: 1, directory: 1, packet: Packet::Raft(heartbeat) };
+    let directory = nodes[0].directory();
+    let envelope = Envelope { group: 1, directory, packet: Packet::Raft(heartbeat) };
     let error = nodes[1].step(envelope).unwrap_err();
     assert!(crate::log::is_lost(&error) && error.to_string().contains("counts on"), "{error}");
     assert!(nodes[1].ready().is_err());

@@ -190,6 +190,20 @@ mod tests {
     }
 
     #[test]
+    fn group_that_was_created_is_not_created_again_without_its_log() {
+        let directory = NodeDirectory::create(Arc::new(Ram::new()), 2).unwrap();
+        let (vfs, is_new) = directory.group(0).unwrap();
+        assert!(is_new);
+        let mut identities = Identities::create(vfs).unwrap();
+        let own = identities.own();
+        let (vfs, is_new) = directory.group(0).unwrap();
+        // It keeps its id, by which others may know it.
+        assert!(is_new && Identities::open(vfs).unwrap().own() == own);
+        identities.set_stage(Stage::Created).unwrap();
+        assert!(!directory.group(0).unwrap().1);
+    }
+
+    #[test]
     fn group_is_created_once_over_power_cuts() {
         for cut in 0.. {
             let vfs = FaultyVfs::new(cut);

@@ -86,8 +86,8 @@ impl NodeHandle {
         self.inputs.push(Input::TransferLeader(node, callback));
     }
 
-    /// Asks the leader to hand over to this node, a follower that votes. `done` is called when it has
-    /// been asked; watch [`status`](Self::status) for its end. With `is_forced` this node holds an
+    /// Asks the leader to hand over to this node, a follower that votes. `done` is called when it
+    /// has been asked; watch [`status`](Self::status) for its end. With `is_forced` this node holds an
     /// election at once instead, which it does not win while the others hear of a leader.
     pub fn take_over(
         &self,

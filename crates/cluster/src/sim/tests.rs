@@ -100,7 +100,7 @@ planted! {
     lease_that_is_too_long_is_found: LongLease in 1000, as "is not linearizable";
     moving_snapshot_is_found: MovingSnapshot in 1000, as "the table at entry";
     forgotten_members_are_found: ForgottenMembers in 1000, as "without entry" | "both lead" | "has not recovered";
-    recreated_node_that_is_accepted_is_found: AcceptedRecreation in 2000, as "without entry" | "is not linearizable" | "counts on entry" | "another one of term";
-    skipped_registration_is_found: SkippedRegistration in 4000, as "without entry" | "is not linearizable" | "counts on entry" | "another one of term";
+    recreated_node_that_is_accepted_is_found: AcceptedRecreation in 1000, as "without entry" | "is not linearizable" | "counts on entry" | "another one of term";
+    skipped_registration_is_found: SkippedRegistration in 1000, as "without entry" | "is not linearizable" | "counts on entry" | "another one of term";
     reused_incarnation_is_found: ReusedIncarnation in 2000, as "is not linearizable";
 }

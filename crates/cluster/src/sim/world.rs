@@ -417,7 +417,8 @@ impl World {
             let Some(node) = self.nodes.iter().find(|found| found.id == *node) else {
                 return Err(format!("member {node} does not exist"));
             };
-            if node.is_gone {
+            // One that was created again takes no part, unless nobody had heard of it before.
+            if node.is_gone || node.is_recreated {
                 continue;
             }
             let Some(member) = &node.group else { return Ok(false) };

@@ -44,11 +44,18 @@ pub(super) struct Shared {
     groups: RwLock<HashMap<u64, Arc<dyn Receiver>>>,
     links: RwLock<HashMap<u64, Arc<Link>>>,
     client_addresses: RwLock<HashMap<u64, String>>,
-    /// By group: this node's directory, and those that the group has committed.
-    directories: RwLock<BTreeMap<u64, (u64, BTreeMap<u64, u64>)>>,
+    /// By group.
+    directories: RwLock<BTreeMap<u64, GroupDirectories>>,
     incoming: Mutex<IncomingConnections>,
     pub(super) is_stopped: AtomicBool,
     dropped_packets: AtomicU64,
+}
+
+/// The directories of a group's nodes.
+struct GroupDirectories {
+    own: u64,
+    /// Those that the group has committed.
+    committed: BTreeMap<u64, u64>,
 }
 
 /// The connections that others have opened.
@@ -88,10 +95,10 @@ impl Shared {
     /// The hello of this node to another one.
     pub(super) fn hello(&self, to: u64) -> Hello {
         let directories = self.directories.read();
-        let directories = directories.iter().map(|(group, (own, committed))| HelloDirectory {
+        let directories = directories.iter().map(|(group, of_group)| HelloDirectory {
             group: *group,
-            own: *own,
-            of_receiver: committed.get(&to).copied(),
+            own: of_group.own,
+            of_receiver: of_group.committed.get(&to).copied(),
         });
         Hello {
             versions: VERSIONS,
@@ -135,12 +142,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Tells groups by which directories the other node knows this one. A node that was created again
-    /// may know no node of its group any more, and gets no packets then.
+    /// Tells groups by which directories the other node knows this one. A node that was created
+    /// again may know no node of its group any more, and gets no packets then.
     fn compare_directories(&self, hello: &Hello) {
         for HelloDirectory { group, own, of_receiver } in &hello.directories {
             let is_same = |known: u64| {
-                self.directories.read().get(group).is_none_or(|(here, _)| *here == known)
+                self.directories.read().get(group).is_none_or(|here| here.own == known)
             };
             let Some(directory) = of_receiver.filter(|known| !is_same(*known)) else { continue };
             let (from, to) = (hello.from, self.options.node);
@@ -151,7 +158,8 @@ impl Shared {
     }
 
     pub(super) fn set_directories(&self, group: u64, own: u64, committed: &BTreeMap<u64, u64>) {
-        self.directories.write().insert(group, (own, committed.clone()));
+        let directories = GroupDirectories { own, committed: committed.clone() };
+        self.directories.write().insert(group, directories);
     }
 
     /// Takes a connection that another node has opened.

@@ -144,8 +144,8 @@ pub(super) fn move_leader(context: &mut Context<'_>, groups: &Groups, args: Args
     Ok(())
 }
 
-/// FAILOVER [FORCE | TAKEOVER], at a follower. With several groups a node is a follower in some, and
-/// each of them has a preferred leader: MOVE-LEADER names it.
+/// FAILOVER [FORCE | TAKEOVER], at a follower. With several groups a node is a follower in some,
+/// and each of them has a preferred leader: MOVE-LEADER names it.
 pub(super) fn failover(context: &mut Context<'_>, groups: &Groups, args: Args<'_>) -> Outcome {
     let is_forced = match args.get(2).map(<[u8]>::to_ascii_lowercase).as_deref() {
         None => false,

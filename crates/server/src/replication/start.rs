@@ -59,8 +59,8 @@ impl NodeThreads {
 }
 
 /// Starts the node, and has it added to its group if it joins one. A node that has lost its log or
-/// its table does not start. One whose directory somebody has emptied starts as a new one, and stops
-/// when the others tell it that it was created again.
+/// its table does not start. One whose directory somebody has emptied starts as a new one, and
+/// stops when the others tell it that it was created again.
 ///
 /// # Errors
 /// Those of the directory, of the network, of joining, and of opening the node.
