@@ -52,10 +52,7 @@ fn start() -> (Node, Replication) {
 }
 
 /// Starts a group of one node, which takes requests for lost after three timeouts.
-fn start_with(
-    election_ticks: usize,
-    timeout: Duration,
-) -> (Node, Replication, Arc<AbsentPeers>) {
+fn start_with(election_ticks: usize, timeout: Duration) -> (Node, Replication, Arc<AbsentPeers>) {
     let notes = Notes::default();
     let own: Member = "1=127.0.0.1:7001".parse().unwrap();
     let options = ClusterOptions::new(1, 1, vec![own], "unused".into());
