@@ -211,6 +211,10 @@ pub(crate) struct Serve {
     /// The maximum size of the snapshots that a node sends to others per second; 0 for no limit
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB")]
     snapshot_rate: u64,
+    /// The size of a group's log, on disk and in memory, at which a node that receives a snapshot
+    /// is not waited for any more: the snapshot begins anew then. At least 128MiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1GiB")]
+    max_log: u64,
     /// The number of the replicated table, the same at all its nodes: nodes of different tables
     /// refuse each other. Choose another one for each table
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]

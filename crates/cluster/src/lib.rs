@@ -16,6 +16,8 @@
 //! | [`transport`] | a network over TCP |
 //! | [`codec`] | its frames, byte by byte |
 //! | [`packet`] | what nodes send to each other |
+//! | `identities` | the directories of nodes: this one's and the others', in a file |
+//! | `directory_rows` | those that the group has committed, in rows of the table |
 //! | [`membership`] | changes of membership, and the rules that they obey |
 //! | `store` | the log and the applied state as Raft sees them |
 //! | `stream` | snapshots as streams of chunks, and the table that receives one |
@@ -33,12 +35,15 @@
 //!   last writes in a power cut: the log has them.
 //! * The log is compacted only up to what the table holds durably, and it is replaced only when the
 //!   snapshot's table is durable.
-//! * A node whose log is damaged or missing does not open, so it neither votes nor serves.
+//! * A node whose log is damaged or missing does not open, so it neither votes nor serves. One that
+//!   was created again under its old id does not either.
 
 pub mod applied;
 mod budget;
 pub mod codec;
+mod directory_rows;
 pub mod group;
+mod identities;
 pub mod log;
 pub mod membership;
 pub mod network;

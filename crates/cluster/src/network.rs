@@ -1,5 +1,6 @@
 //! The interface between a node and a network: sending, and the receiver of packets.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::packet::Envelope;
@@ -15,6 +16,10 @@ pub trait Network: Send + Sync {
 
     /// Delivers no packets of a group any more.
     fn detach(&self, group: u64);
+
+    /// The directory of this node in a group, and those that the group has committed: a network may
+    /// tell a node that it was created again under its old id, which reaches no member else.
+    fn set_directories(&self, _group: u64, _own: u64, _committed: &BTreeMap<u64, u64>) {}
 
     /// The address at which a node serves clients, if it is known.
     fn client_address(&self, node: u64) -> Option<String>;

@@ -26,6 +26,10 @@ pub enum Packet {
     Chunk(Chunk),
     /// The answer to one.
     Ack(ChunkAck),
+    /// The first packet of a node that is new, or seems to be.
+    Register(Register),
+    /// The answer to it, or to a packet of another directory than the known one.
+    Registered(Registered),
 }
 
 impl Packet {
@@ -35,6 +39,8 @@ impl Packet {
             Packet::Raft(message) => message.to,
             Packet::Chunk(chunk) => chunk.to,
             Packet::Ack(ack) => ack.stream.node,
+            Packet::Register(register) => register.to,
+            Packet::Registered(registered) => registered.to,
         }
     }
 
@@ -44,6 +50,8 @@ impl Packet {
             Packet::Raft(message) => message.from,
             Packet::Chunk(chunk) => chunk.stream.node,
             Packet::Ack(ack) => ack.from,
+            Packet::Register(register) => register.from,
+            Packet::Registered(registered) => registered.from,
         }
     }
 }
@@ -96,4 +104,26 @@ pub struct ChunkAck {
     pub from: u64,
     /// The next chunk that it expects; 0 if it does not have the stream's beginning.
     pub next: u64,
+}
+
+/// Asks a node to note the directory of the sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Register {
+    /// The sender.
+    pub from: u64,
+    /// The receiver.
+    pub to: u64,
+}
+
+/// Tells a node the directory by which the sender knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registered {
+    /// The sender.
+    pub from: u64,
+    /// The receiver.
+    pub to: u64,
+    /// The receiver's directory, as the sender knows it; durably.
+    pub directory: u64,
+    /// Whether the group has committed it.
+    pub is_committed: bool,
 }

@@ -46,6 +46,11 @@ pub(crate) enum Fault {
     EarlyFirstAppend,
     /// A node that starts again takes the late answers to its earlier requests for its own.
     ReusedIncarnation,
+    /// A node that was created again under its old id is taken for the earlier one.
+    AcceptedRecreation,
+    /// A new node takes part before the others have noted its directory, and the group commits
+    /// none.
+    SkippedRegistration,
 }
 
 #[cfg(not(test))]

@@ -19,7 +19,11 @@
 //! receiver; Raft then begins another. Memory: one chunk on each side.
 //!
 //! Until the stream ends, and then as long as the receiver catches up with the log, entries behind
-//! the snapshot are not compacted: else the receiver would need another snapshot, and so on.
+//! the snapshot are not compacted: else the receiver would need another snapshot, and so on. That
+//! ends when the log is larger than [`max_retained_log_bytes`]: a node with a follower that is too
+//! slow must not run out of memory.
+//!
+//! [`max_retained_log_bytes`]: crate::GroupOptions::max_retained_log_bytes
 
 use std::sync::Arc;
 
@@ -323,6 +327,11 @@ pub(crate) fn remove_table(vfs: &dyn Vfs, table: Arc<dyn Engine>, number: u64) -
 /// The directory of the table with this number.
 pub(crate) fn table_name(number: u64) -> String {
     format!("table-{number:06}")
+}
+
+/// Whether a directory of this name is that of a table.
+pub(crate) fn is_table_name(name: &str) -> bool {
+    name.starts_with("table-")
 }
 
 pub(crate) fn no_applied_row() -> Error {

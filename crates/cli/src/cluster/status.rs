@@ -64,6 +64,19 @@ impl ShowStatus {
             if !status.failure.is_empty() {
                 println!("node {} has failed: {}", status.node, status.failure);
             }
+            for missing in &status.unregistered_at {
+                println!(
+                    "node {} waits for the first start of node {missing}: a group begins once each \
+                     of its first nodes has been started",
+                    status.node
+                );
+            }
+            for other in &status.refused_by {
+                println!(
+                    "node {} is refused by node {other}, which knows it by another directory",
+                    status.node
+                );
+            }
             for refused in &status.refused_nodes {
                 println!(
                     "node {} refuses node {refused}: it runs on another directory than before; \

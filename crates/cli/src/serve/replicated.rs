@@ -50,6 +50,7 @@ impl Serve {
             join: self.join_options(&options)?,
             tls,
             snapshot_bytes_per_second: self.snapshot_rate,
+            max_log_bytes: self.max_log,
             ..ClusterOptions::new(self.cluster_id, node, members, dir.to_owned())
         };
         let own = match &cluster.join {

@@ -7,6 +7,7 @@ use std::process::Output;
 
 use rustix::process::Signal;
 
+use super::client::Connection;
 use super::nodes::{Nodes, tls, wait_for};
 use super::under_load;
 
@@ -27,7 +28,8 @@ fn succeeds(output: &Output) -> String {
 #[test]
 fn stopped_joined_moved_and_removed_nodes_lose_no_acknowledged_write() {
     let mut nodes = Nodes::with_spare(3, rounds(), &tls());
-    nodes.leader();
+    let follower = (nodes.leader() + 1) % 3;
+    takes_over(&nodes, follower);
     let clients = nodes.clients.clone();
     let (acknowledged, reads) = under_load(&clients, |load| {
         for round in 0..rounds() {
@@ -74,6 +76,17 @@ fn stopped_joined_moved_and_removed_nodes_lose_no_acknowledged_write() {
     let check = succeeds(&nodes.cluster("check", &[]));
     assert!(check.starts_with("3 nodes have the same "), "{check}");
     removal_of_the_majority_is_refused(&mut nodes);
+}
+
+/// A follower takes over as Redis's does.
+fn takes_over(nodes: &Nodes, follower: usize) {
+    let mut client = Connection::open(nodes.clients[follower]).unwrap();
+    let refused = client.call(&["CLUSTER", "FAILOVER", "TAKEOVER"]).unwrap();
+    assert!(refused.starts_with("-ERR TAKEOVER is refused"), "{refused}");
+    wait_for("the follower to lead", || {
+        let reply = client.call(&["CLUSTER", "FAILOVER"]).unwrap();
+        reply == "-ERR You should send CLUSTER FAILOVER to a replica"
+    });
 }
 
 fn removal_of_the_majority_is_refused(nodes: &mut Nodes) {

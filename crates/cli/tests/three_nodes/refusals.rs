@@ -27,6 +27,11 @@ fn lost_disk_other_cluster_and_lost_majority_are_refused_with_the_way_out() {
         let (_, shown) = status(&nodes);
         ways_out.iter().any(|way_out| shown.contains(way_out))
     });
+    wait_for("the end of the emptied node", || {
+        let log = nodes.log(2);
+        let mut lines = log.lines().filter(|line| line.contains("this one was created again"));
+        lines.any(|line| line.contains("let it join again under a new node id"))
+    });
     // The same of another cluster.
     nodes.kill(2);
     std::fs::remove_dir_all(nodes.dir(2)).unwrap();

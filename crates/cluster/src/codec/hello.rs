@@ -26,6 +26,19 @@ pub struct Hello {
     pub client_address: String,
     /// The number of groups of the cluster.
     pub groups: u32,
+    /// The directories of both nodes in each group of the one that speaks.
+    pub directories: Vec<HelloDirectory>,
+}
+
+/// The directories of two nodes in a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HelloDirectory {
+    /// The group.
+    pub group: u64,
+    /// That of the node that speaks.
+    pub own: u64,
+    /// That of the node that it means to reach, if the group has committed it.
+    pub of_receiver: Option<u64>,
 }
 
 /// The answer to a hello: why the connection is refused, or nothing.
@@ -47,6 +60,15 @@ impl Hello {
         }
         push_text(out, &self.client_address);
         out.extend_from_slice(&self.groups.to_le_bytes());
+        out.extend_from_slice(&(self.directories.len() as u16).to_le_bytes());
+        for HelloDirectory { group, own, of_receiver } in &self.directories {
+            out.extend_from_slice(&group.to_le_bytes());
+            out.extend_from_slice(&own.to_le_bytes());
+            out.push(u8::from(of_receiver.is_some()));
+            of_receiver.iter().for_each(|directory| {
+                out.extend_from_slice(&directory.to_le_bytes());
+            });
+        }
     }
 
     /// Decodes a body. What a later version has added is ignored.
@@ -66,6 +88,7 @@ impl Hello {
                 client_address: take_text(at)?,
                 // Earlier versions have one group and do not say so.
                 groups: if at.is_empty() { 1 } else { take_u32(at)? },
+                directories: if at.is_empty() { Vec::new() } else { take_directories(at)? },
             })
         };
         decode().ok_or_else(|| malformed(body))
@@ -108,6 +131,20 @@ fn take_text(at: &mut &[u8]) -> Option<String> {
     let len = usize::from(take_u16(at)?);
     let bytes = take_bytes(at, len)?;
     String::from_utf8(bytes.to_vec()).ok().filter(|_| len <= MAX_TEXT_BYTES)
+}
+
+fn take_directories(at: &mut &[u8]) -> Option<Vec<HelloDirectory>> {
+    let count = take_u16(at)?;
+    let mut take = || {
+        let (group, own) = (take_u64(at)?, take_u64(at)?);
+        let of_receiver = match take_u8(at)? {
+            0 => None,
+            1 => Some(take_u64(at)?),
+            _ => return None,
+        };
+        Some(HelloDirectory { group, own, of_receiver })
+    };
+    (0..count).map(|_| take()).collect()
 }
 
 fn take_u16(at: &mut &[u8]) -> Option<u16> {

@@ -9,10 +9,13 @@
 //!
 //! frame   := body_len:u32  checksum:u32  body
 //! body    := 1:u8 hello | 2:u8 answer | 3:u8 (a ping) | 4:u8 raft | 5:u8 chunk | 6:u8 ack
+//!          | 7:u8 register | 8:u8 registered             of version 2
 //!
 //! hello   := "SILTNODE"  oldest_version:u16  newest_version:u16  cluster:u64  from:u64  to:u64
 //!            process:u64  address_len:u16  address      of clients
-//!            groups:u32              absent: one group; later versions may add bytes
+//!            groups:u32              absent: one group
+//!            count:u16  directory[count]      absent: none; later versions may add bytes
+//! directory := group:u64  own:u64  0:u8 | 1:u8 of_receiver:u64       as the group has committed it
 //! answer  := refusal_len:u16  refusal                   empty: the connection is accepted
 //!
 //! raft    := group:u64  directory:u64  message         directory of the sender: a random id
@@ -27,8 +30,12 @@
 //! stream  := node:u64  incarnation:u64  number:u64
 //! row     := key_len:u32  value_len:u32  expires:u8  expires_at:u64  key  value
 //! ack     := group:u64  directory:u64  stream  from:u64  next:u64
+//! register   := group:u64  directory:u64  from:u64  to:u64
+//! registered := group:u64  directory:u64  from:u64  to:u64  of_receiver:u64  is_committed:u8
 // ANCHOR_END: layout
 //! ```
+//!
+//! The newest version is 2. A node does not send what the receiver's version does not have.
 //!
 //! A receiver reads no more than the length that it allows, takes memory as bytes arrive, and
 //! rejects a frame whose checksum or structure is wrong. The decoded form of a frame takes up to
@@ -41,8 +48,8 @@ mod tests;
 
 use std::io::{self, Read};
 
-pub use hello::{Answer, Hello};
-pub use packet::{decode_packet, encode_packet, packet_bytes};
+pub use hello::{Answer, Hello, HelloDirectory};
+pub use packet::{decode_packet, encode_packet, first_version, packet_bytes};
 
 /// The largest body of a frame, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 << 20;
@@ -59,6 +66,8 @@ pub(crate) mod kind {
     pub(crate) const RAFT: u8 = 4;
     pub(crate) const CHUNK: u8 = 5;
     pub(crate) const ACK: u8 = 6;
+    pub(crate) const REGISTER: u8 = 7;
+    pub(crate) const REGISTERED: u8 = 8;
 }
 
 /// Why bytes are no frame.

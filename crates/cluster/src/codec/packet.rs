@@ -9,7 +9,7 @@ use siltstone_table::fixed::{take_u32, take_u64};
 use super::{FrameError, kind, malformed};
 use crate::applied::{push_members, take_members};
 use crate::log::{push_entries, take_bytes, take_entries, take_u8};
-use crate::packet::{Chunk, ChunkAck, Envelope, Packet, Row, StreamId};
+use crate::packet::{Chunk, ChunkAck, Envelope, Packet, Register, Registered, Row, StreamId};
 
 /// The types of messages by their numbers. Those that a node sends to itself alone are not here.
 const TYPES: [(u8, MessageType); 14] = [
@@ -41,7 +41,15 @@ pub fn packet_bytes(packet: &Packet) -> usize {
             let rows = chunk.rows.iter().map(|row| 20 + row.key.len() + row.value.len());
             100 + rows.sum::<usize>() + chunk.last.as_deref().map_or(0, message)
         }
-        Packet::Ack(_) => 100,
+        Packet::Ack(_) | Packet::Register(_) | Packet::Registered(_) => 100,
+    }
+}
+
+/// The first version of the protocol that has such a packet.
+pub fn first_version(packet: &Packet) -> u16 {
+    match packet {
+        Packet::Raft(_) | Packet::Chunk(_) | Packet::Ack(_) => 1,
+        Packet::Register(_) | Packet::Registered(_) => 2,
     }
 }
 
@@ -52,6 +60,8 @@ pub fn encode_packet(out: &mut Vec<u8>, envelope: &Envelope) {
         Packet::Raft(_) => kind::RAFT,
         Packet::Chunk(_) => kind::CHUNK,
         Packet::Ack(_) => kind::ACK,
+        Packet::Register(_) => kind::REGISTER,
+        Packet::Registered(_) => kind::REGISTERED,
     });
     push_numbers(out, [*group, *directory]);
     match packet {
@@ -60,6 +70,11 @@ pub fn encode_packet(out: &mut Vec<u8>, envelope: &Envelope) {
         Packet::Ack(ack) => {
             push_stream(out, ack.stream);
             push_numbers(out, [ack.from, ack.next]);
+        }
+        Packet::Register(Register { from, to }) => push_numbers(out, [*from, *to]),
+        Packet::Registered(Registered { from, to, directory, is_committed }) => {
+            push_numbers(out, [*from, *to, *directory]);
+            out.push(u8::from(*is_committed));
         }
     }
 }
@@ -80,6 +95,13 @@ pub fn decode_packet(body: &[u8]) -> Result<Envelope, FrameError> {
                 let stream = take_stream(at)?;
                 Packet::Ack(ChunkAck { stream, from: take_u64(at)?, next: take_u64(at)? })
             }
+            kind::REGISTER => Packet::Register(Register { from: take_u64(at)?, to: take_u64(at)? }),
+            kind::REGISTERED => Packet::Registered(Registered {
+                from: take_u64(at)?,
+                to: take_u64(at)?,
+                directory: take_u64(at)?,
+                is_committed: take_flag(at)?,
+            }),
             _ => return None,
         };
         at.is_empty().then_some(Envelope { group, directory, packet })

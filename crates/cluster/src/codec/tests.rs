@@ -6,7 +6,7 @@ use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType};
 use siltstone_testkit::TestRng;
 
 use super::*;
-use crate::packet::{Chunk, ChunkAck, Envelope, Packet, Row, StreamId};
+use crate::packet::{Chunk, ChunkAck, Envelope, Packet, Register, Registered, Row, StreamId};
 
 fn random_bytes(rng: &mut TestRng) -> Vec<u8> {
     let len = rng.index(20);
@@ -62,7 +62,7 @@ fn random_packet(rng: &mut TestRng) -> Packet {
         value: random_bytes(rng),
         expires_at: rng.one_in(2).then(|| rng.draw()),
     };
-    match rng.below(3) {
+    match rng.below(5) {
         0 => Packet::Raft(random_message(rng)),
         1 => Packet::Chunk(Chunk {
             stream,
@@ -71,6 +71,13 @@ fn random_packet(rng: &mut TestRng) -> Packet {
             sequence: rng.draw(),
             rows: (0..rng.below(4)).map(|_| row(rng)).collect(),
             last: rng.one_in(2).then(|| Box::new(random_message(rng))),
+        }),
+        2 => Packet::Register(Register { from: rng.draw(), to: rng.draw() }),
+        3 => Packet::Registered(Registered {
+            from: rng.draw(),
+            to: rng.draw(),
+            directory: rng.draw(),
+            is_committed: rng.one_in(2),
         }),
         _ => Packet::Ack(ChunkAck { stream, from: rng.draw(), next: rng.draw() }),
     }
@@ -85,6 +92,10 @@ fn hello() -> Hello {
         process: 9,
         client_address: "host:6379".into(),
         groups: 4,
+        directories: vec![
+            HelloDirectory { group: 7, own: 70, of_receiver: Some(71) },
+            HelloDirectory { group: 8, own: 80, of_receiver: None },
+        ],
     }
 }
 
@@ -180,12 +191,15 @@ fn hello_round_trips_and_what_later_versions_add_is_ignored() {
     let mut body = Vec::new();
     hello().push(&mut body);
     assert_eq!(Hello::decode(&body).unwrap(), hello());
-    // Without the number of groups it is that of an earlier version.
-    let earlier = body.len() - 4;
-    for len in (0..body.len()).filter(|len| *len != earlier) {
+    // Without directories, and without the number of groups, it is that of an earlier version.
+    let directories = 2 + 2 * 17 + 8;
+    let (second, first) = (body.len() - directories, body.len() - directories - 4);
+    for len in (0..body.len()).filter(|len| ![first, second].contains(len)) {
         assert!(Hello::decode(&body[..len]).is_err(), "{len} bytes");
     }
-    assert_eq!(Hello::decode(&body[..earlier]).unwrap(), Hello { groups: 1, ..hello() });
+    let earlier = |groups| Hello { groups, directories: Vec::new(), ..hello() };
+    assert_eq!(Hello::decode(&body[..second]).unwrap(), earlier(4));
+    assert_eq!(Hello::decode(&body[..first]).unwrap(), earlier(1));
     body.extend_from_slice(b"later");
     assert_eq!(Hello::decode(&body).unwrap(), hello());
     let refused = Answer { refusal: Some("é".repeat(1000)) };

@@ -107,6 +107,7 @@ mod tests {
             });
             let options = GroupOptions::new(1, id, 100 * seed + id);
             let group = Group::create(Arc::new(Ram::new()), open, options, &voters).unwrap();
+            let group = group.assume_registered();
             SlowNode { group, phase: id, inputs: Vec::new(), busy_until: 0 }
         };
         let mut nodes: Vec<SlowNode> = voters.iter().map(create).collect();
@@ -115,7 +116,7 @@ mod tests {
             for _ in 0..4 {
                 let ready = nodes.iter_mut().flat_map(|node| node.group.ready().unwrap().packets);
                 for packet in ready.collect::<Vec<_>>() {
-                    nodes[packet.to() as usize - 1].group.step(packet).unwrap();
+                    nodes[packet.to() as usize - 1].group.handle(packet).unwrap();
                 }
             }
         }
@@ -132,7 +133,7 @@ mod tests {
             }
             for node in nodes.iter_mut().filter(|node| node.busy_until <= step) {
                 let inputs = std::mem::take(&mut node.inputs);
-                inputs.into_iter().for_each(|packet| node.group.step(packet).unwrap());
+                inputs.into_iter().for_each(|packet| node.group.handle(packet).unwrap());
                 if step % STEPS == node.phase {
                     node.group.tick();
                 }

@@ -106,7 +106,7 @@ mod tests {
         for _ in 0..100 {
             let packets = nodes.iter_mut().flat_map(|node| node.ready().unwrap().packets);
             for packet in packets.collect::<Vec<_>>() {
-                nodes[packet.to() as usize - 1].step(packet).unwrap();
+                nodes[packet.to() as usize - 1].handle(packet).unwrap();
             }
         }
     }
@@ -142,7 +142,7 @@ mod tests {
             nodes[0].tick();
             for from in [0, 1] {
                 for packet in nodes[from].ready().unwrap().packets {
-                    nodes[1 - from].step(packet).unwrap();
+                    nodes[1 - from].handle(packet).unwrap();
                 }
                 if tables[1].lock().len() == 2 && !is_prolonged {
                     // The element is there, the owner is not yet; it expires before it is sent.

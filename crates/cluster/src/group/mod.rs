@@ -28,7 +28,11 @@
 
 mod elections;
 mod filtering;
+mod first_start;
 mod options;
+mod registration;
+#[cfg(test)]
+mod registration_tests;
 mod round;
 mod snapshots;
 #[cfg(test)]
@@ -46,19 +50,25 @@ use siltstone_vfs::Vfs;
 
 use crate::applied::{Applied, check_user_batch};
 use crate::budget::Budget;
+use crate::identities::{Identities, Stage};
 use crate::log::{LogIdentity, Marker, RaftLog, lost};
 use crate::membership::{self, Change};
-use crate::packet::{ChunkAck, Packet};
+use crate::packet::{ChunkAck, Envelope, Packet};
 use crate::planted::{Fault, is_planted};
 use crate::requests::{Event, Rejection, RequestId, Requests};
 use crate::store::Store;
 use crate::stream::{
-    CatchUp, IncomingSnapshot, OpenTable, OutgoingSnapshot, StagedTable, open_table, table_name,
+    CatchUp, IncomingSnapshot, OpenTable, OutgoingSnapshot, StagedTable, is_table_name, open_table,
+    table_name,
 };
 
+pub use first_start::is_new;
 pub use options::{GroupOptions, TableFilter};
 pub use view::PeerStatus;
 
+pub(crate) use first_start::LOCK_FILE;
+
+use first_start::{Registration, first_stage, remove_remains};
 use options::MAX_ELECTION_WAITS;
 use round::encode_batch;
 
@@ -85,6 +95,8 @@ pub struct Group {
     vfs: Arc<dyn Vfs>,
     open: OpenTable,
     options: GroupOptions,
+    identities: Identities,
+    registration: Registration,
     raft: RawNode<Store>,
     table: Arc<dyn Engine>,
     requests: Requests,
@@ -96,6 +108,8 @@ pub struct Group {
     /// Followers that have received one, and do not have the log yet.
     catching_up: BTreeMap<u64, CatchUp>,
     last_stream: u64,
+    /// Followers that the log was not retained for any more.
+    given_up: u64,
     /// Limits the bytes of them that are sent per tick.
     budget: Budget,
     incoming: Option<IncomingSnapshot>,
@@ -114,7 +128,8 @@ pub struct Group {
 
 impl Group {
     /// Creates a node in an empty directory. The first nodes of a group all have the same `voters`;
-    /// a node that joins later has none. It is durable once this returns.
+    /// a node that joins later has none. It is durable once this returns. If it was interrupted, it
+    /// may be repeated ([`is_new`]).
     ///
     /// # Errors
     /// `Refused` if a node lives in the directory; those of the table; I/O errors.
@@ -124,6 +139,17 @@ impl Group {
         options: GroupOptions,
         voters: &[u64],
     ) -> Result<Self> {
+        if !is_new(vfs.as_ref())? {
+            let reason =
+                "a node lives here already; open it, or create the new one elsewhere".into();
+            return Err(Error::Refused { path: vfs.name(), reason });
+        }
+        let mut identities = Identities::create(vfs.clone())?;
+        // The file of an earlier version does not say so.
+        if identities.stage() != Stage::Creating {
+            identities.set_stage(Stage::Creating)?;
+        }
+        remove_remains(vfs.as_ref())?;
         // An entry that all first nodes have in common: whoever joins later needs a snapshot.
         let marker =
             if voters.is_empty() { Marker::default() } else { Marker { index: 1, term: 1 } };
@@ -135,21 +161,28 @@ impl Group {
         table.write(&batch, Durability::Synced)?;
         let identity = LogIdentity { group: options.group, node: options.node };
         let log = RaftLog::create(vfs.clone(), identity, marker, FIRST_TABLE)?;
-        Self::start(vfs, open, options, Store { log, applied }, table)
+        identities.set_stage(first_stage(options.node, voters))?;
+        Self::start(vfs, open, options, identities, Store { log, applied }, table)
     }
 
     /// Opens a node.
     ///
     /// # Errors
     /// If the log is damaged, missing or does not fit the table ([`crate::log::is_lost`]): the node
-    /// must be rebuilt under a new id. Those of the table; I/O errors.
+    /// must be rebuilt under a new id. `Refused` if the node has still to be created. Those of the
+    /// table; I/O errors.
     pub fn open(vfs: Arc<dyn Vfs>, open: OpenTable, options: GroupOptions) -> Result<Self> {
+        let identities = Identities::open(vfs.clone())?;
+        if identities.stage() == Stage::Creating {
+            let reason = "the node was not created to the end; create it again".into();
+            return Err(Error::Refused { path: vfs.name(), reason });
+        }
         let identity = LogIdentity { group: options.group, node: options.node };
         let log = RaftLog::open(vfs.clone(), identity)?;
         let name = table_name(log.table());
         // Others are of snapshots that were not complete, or were replaced.
         for other in vfs.subdirectories()? {
-            if other.starts_with("table-") && other != name {
+            if is_table_name(&other) && other != name {
                 vfs.remove_subdirectory(&other)?;
             }
         }
@@ -171,13 +204,14 @@ impl Group {
         if log.term(applied.index) != Some(applied.term) {
             return Err(lost(path, &position));
         }
-        Self::start(vfs, open, options, Store { log, applied }, table)
+        Self::start(vfs, open, options, identities, Store { log, applied }, table)
     }
 
     fn start(
         vfs: Arc<dyn Vfs>,
         open: OpenTable,
         options: GroupOptions,
+        identities: Identities,
         store: Store,
         table: Arc<dyn Engine>,
     ) -> Result<Self> {
@@ -208,9 +242,11 @@ impl Group {
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raft = RawNode::new(&config, store, &logger)
             .map_err(|error| Error::Invalid(format!("the group's options: {error}")))?;
-        Ok(Group {
+        let mut group = Group {
             vfs,
             open,
+            identities,
+            registration: Registration::default(),
             raft,
             table,
             requests: Requests::new(options.node, incarnation),
@@ -219,6 +255,7 @@ impl Group {
             outgoing: BTreeMap::new(),
             catching_up: BTreeMap::new(),
             last_stream: 0,
+            given_up: 0,
             budget: Budget::new(options.snapshot_bytes_per_tick),
             incoming: None,
             staged: None,
@@ -229,12 +266,18 @@ impl Group {
             output: Output::default(),
             failure: None,
             options,
-        })
+        };
+        group.begin_registration()?;
+        Ok(group)
     }
 
     /// Counts time: a fixed step of the caller's clock has passed.
     pub fn tick(&mut self) {
         if self.failure.is_some() {
+            return;
+        }
+        if !self.is_registered() {
+            self.tick_registration();
             return;
         }
         self.draw_timeout();
@@ -245,30 +288,42 @@ impl Group {
     /// Campaigns at once, if this node is the only voter: there is no leader to wait for.
     pub fn campaign_if_alone(&mut self) {
         let members = &self.raft.store().applied.members;
-        if members.voters == [self.options.node] && members.voters_outgoing.is_empty() {
+        let is_alone = members.voters == [self.options.node] && members.voters_outgoing.is_empty();
+        if is_alone && self.is_registered() {
             // Refused to a node that leads already.
             let _ = self.raft.campaign();
         }
     }
 
-    /// Handles a packet. Packets to other nodes and unexpected ones are ignored.
+    /// Handles a packet. Packets to other nodes, of other directories than the senders', and
+    /// unexpected ones are ignored.
     ///
     /// # Errors
-    /// `ReadOnly` after an earlier failure; I/O errors of the table that receives a snapshot.
-    pub fn step(&mut self, packet: Packet) -> Result<()> {
+    /// `ReadOnly` after an earlier failure. If this node has lost what it had acknowledged
+    /// ([`crate::log::is_lost`]). I/O errors: of the table that receives a snapshot, or of the file
+    /// with the nodes' directories.
+    pub fn step(&mut self, envelope: Envelope) -> Result<()> {
         self.check_usable()?;
+        let Envelope { directory, packet, .. } = envelope;
         if packet.to() != self.options.node {
             return Ok(());
         }
+        let outcome = self.admit(directory, packet);
+        self.note_failure(outcome)
+    }
+
+    /// Handles a packet of the directory that its sender has.
+    fn handle(&mut self, packet: Packet) -> Result<()> {
         if let Some(stream) = self.outgoing.get_mut(&packet.from()) {
             stream.note_life();
         }
-        let outcome = match packet {
+        match packet {
             Packet::Raft(message) => self.step_message(message),
             Packet::Chunk(chunk) => self.receive(chunk),
             Packet::Ack(ack) => self.acknowledge(&ack),
-        };
-        self.note_failure(outcome)
+            // They are about directories.
+            Packet::Register(_) | Packet::Registered(_) => Ok(()),
+        }
     }
 
     fn step_message(&mut self, message: Message) -> Result<()> {
@@ -318,6 +373,7 @@ impl Group {
     /// The batch was not proposed; [`Rejection::OldTerm`] if the term is over.
     pub fn propose_at(&mut self, term: u64, batch: &WriteBatch) -> Result<RequestId, Rejection> {
         self.check_leads()?;
+        self.check_recorded()?;
         if term != self.term() && !is_planted(Fault::OldTermProposal) {
             return Err(Rejection::OldTerm);
         }
@@ -338,6 +394,11 @@ impl Group {
         let members = &self.raft.store().applied.members;
         if self.raft.raft.has_pending_conf() || !members.voters_outgoing.is_empty() {
             return Err(Rejection::Busy("a change of membership is pending"));
+        }
+        for change in changes {
+            if let Change::Promote(node) = change {
+                self.check_may_vote(*node)?;
+            }
         }
         let encoded =
             membership::encode(changes, members, self.options.node).map_err(Rejection::Invalid)?;
@@ -382,6 +443,7 @@ impl Group {
         if !self.raft.raft.commit_to_current_term() {
             return Err(Rejection::Busy("the leader has not committed in its term yet"));
         }
+        self.check_recorded()?;
         let (id, context) = self.requests.next();
         self.requests.add_read(id, self.term());
         match is_planted(Fault::SkippedReadIndex) {
@@ -405,6 +467,30 @@ impl Group {
     /// [`leader`](Group::leader).
     pub fn transfer_leadership(&mut self, node: u64) {
         self.raft.transfer_leader(node);
+    }
+
+    /// Asks the leader to hand over to this node. With `is_forced` it holds an election at once,
+    /// which it does not win while the others hear of a leader. There is no event: watch
+    /// [`leads`](Group::leads).
+    ///
+    /// # Errors
+    /// This node leads or has no vote, or no leader is known.
+    pub fn take_over(&mut self, is_forced: bool) -> Result<(), Rejection> {
+        self.check_usable().map_err(Rejection::Failed)?;
+        let own = self.options.node;
+        if self.leads() || !self.raft.raft.promotable() || !self.is_registered() {
+            return Err(Rejection::Invalid(format!("node {own} leads already, or has no vote")));
+        }
+        if is_forced {
+            // Refused if a change of membership is not applied yet.
+            return self.raft.campaign().map_err(|_| Rejection::Busy("it does not campaign"));
+        }
+        if self.leader().is_none() {
+            return Err(Rejection::NotLeader { leader: None });
+        }
+        // Raft sends it to the leader.
+        self.raft.transfer_leader(own);
+        Ok(())
     }
 
     /// Does the I/O that is due and returns packets and events.

@@ -36,6 +36,10 @@ pub struct GroupOptions {
     /// The applied entries that compaction retains for followers that lag behind, as far as they
     /// take no more than half of `max_log_bytes`.
     pub retained_entries: u64,
+    /// The size of the log from which on entries are not retained any more for followers that
+    /// receive a snapshot, or catch up after one, in bytes: they then need another snapshot. What
+    /// is below `max_log_bytes` has no effect. The entries are in memory, too.
+    pub max_retained_log_bytes: u64,
     /// The rows of one chunk of a snapshot, in bytes.
     pub max_chunk_bytes: usize,
     /// The bytes of snapshots that this node sends per tick, to all others together; 0: unlimited.
@@ -55,6 +59,7 @@ impl GroupOptions {
             heartbeat_ticks: 2,
             max_log_bytes: 64 << 20,
             retained_entries: 10_000,
+            max_retained_log_bytes: 1 << 30,
             max_chunk_bytes: 1 << 20,
             snapshot_bytes_per_tick: 0,
             filter: TableFilter::default(),

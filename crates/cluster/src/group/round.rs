@@ -1,5 +1,7 @@
 //! A round of I/O: what `raft` has ready is persisted, applied and sent, in this order.
 
+use std::collections::BTreeMap;
+
 use protobuf::Message as _;
 use raft::Ready;
 use raft::eraftpb::{ConfChangeV2, Entry, EntryType, Message, MessageType};
@@ -8,6 +10,7 @@ use siltstone_engine::{Durability, Error, Result, WriteBatch};
 
 use super::{CatchUp, Group, GroupOptions};
 use crate::applied::POINT_KEY;
+use crate::directory_rows;
 use crate::log::Marker;
 use crate::packet::Packet;
 use crate::planted::{Fault, is_planted};
@@ -20,7 +23,7 @@ const MAX_POINT_BYTES: usize = 64;
 impl Group {
     /// Works until Raft has nothing more to do.
     pub(super) fn process(&mut self, send: &mut dyn FnMut(Packet)) -> Result<()> {
-        while self.raft.has_ready() {
+        while self.raft.has_ready() || self.propose_directories() {
             let mut ready = self.raft.ready();
             let mut messages = ready.take_messages();
             if self.is_term_durable() {
@@ -104,6 +107,7 @@ impl Group {
             return store.log.replace(marker, staged.number, &hard_state, ready.entries());
         }
         store.log.replace(marker, staged.number, &hard_state, ready.entries())?;
+        self.learn_directories()?;
         self.begin_without_filter();
         self.output.events.push(Event::Restored);
         remove_table(self.vfs.as_ref(), old, old_number)
@@ -119,12 +123,16 @@ impl Group {
         let Some(last) = entries.last() else { return Ok(()) };
         let mut applied = self.raft.store().applied.clone();
         (applied.index, applied.term) = (last.index, last.term);
-        let mut batch = WriteBatch::new();
+        let (mut batch, mut directories) = (WriteBatch::new(), BTreeMap::new());
         for entry in entries {
             match entry.get_entry_type() {
                 EntryType::EntryNormal if entry.data.is_empty() => {}
                 EntryType::EntryNormal => {
-                    batch.append(&decode_batch(&entry.data).ok_or_else(|| malformed(entry))?);
+                    let of_entry = decode_batch(&entry.data).ok_or_else(|| malformed(entry))?;
+                    if entry.context == directory_rows::CONTEXT {
+                        directories.append(&mut directory_rows::of_batch(&of_entry));
+                    }
+                    batch.append(&of_entry);
                 }
                 // Nothing here proposes Raft's first form.
                 EntryType::EntryConfChange => return Err(malformed(entry)),
@@ -149,6 +157,9 @@ impl Group {
         }
         self.table.write(&batch, Durability::Buffered)?;
         self.raft.mut_store().applied = applied;
+        if !directories.is_empty() {
+            self.note_committed(directories)?;
+        }
         let ids = entries.iter().filter_map(|entry| self.requests.applied(&entry.context));
         self.output.events.extend(ids.map(Event::Applied));
         Ok(())
@@ -175,15 +186,18 @@ impl Group {
 
     /// Compacts the log if it has grown, up to what the table is made to hold durably.
     fn compact(&mut self) -> Result<()> {
-        let store = self.raft.store();
-        if store.log.appended_bytes() < self.options.max_log_bytes {
+        if self.log().appended_bytes() < self.options.max_log_bytes {
             return Ok(());
+        }
+        let retained_from = self.retained_from();
+        if self.log().bytes() >= self.options.max_retained_log_bytes {
+            self.give_up_followers(retained_from);
         }
         // A follower that has a snapshot needs what follows it.
         let streams = self.outgoing.values().map(OutgoingSnapshot::followed_from);
         let needed = streams.chain(self.catching_up.values().map(CatchUp::matched)).min();
-        let to = needed.unwrap_or(u64::MAX).min(self.retained_from());
-        if to < store.log.first_index() {
+        let to = needed.unwrap_or(u64::MAX).min(retained_from);
+        if to < self.log().first_index() {
             return Ok(());
         }
         if !is_planted(Fault::EarlyCompaction) {

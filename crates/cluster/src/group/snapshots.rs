@@ -73,6 +73,18 @@ impl Group {
         self.raft.report_snapshot(to, status);
     }
 
+    /// Gives up the followers that need entries up to this index: the log has become too large.
+    /// Raft sends them another snapshot.
+    pub(super) fn give_up_followers(&mut self, index: u64) {
+        let streams = self.outgoing.iter();
+        let is_behind = |(_, stream): &(&u64, &OutgoingSnapshot)| stream.followed_from() < index;
+        let behind: Vec<u64> = streams.filter(is_behind).map(|(node, _)| *node).collect();
+        let before = self.catching_up.len();
+        self.catching_up.retain(|_, follower| follower.matched() >= index);
+        self.given_up += (behind.len() + before - self.catching_up.len()) as u64;
+        behind.into_iter().for_each(|node| self.end_stream(node, SnapshotStatus::Failure));
+    }
+
     /// Forgets followers that have all but what compaction retains, and those that do not advance.
     fn tick_catching_up(&mut self) {
         if self.catching_up.is_empty() {

@@ -20,7 +20,8 @@ fn open_table() -> OpenTable {
 }
 
 fn node_on(vfs: Arc<dyn Vfs>, id: u64, voters: &[u64]) -> Group {
-    Group::create(vfs, open_table(), GroupOptions::new(1, id, id), voters).unwrap()
+    let options = GroupOptions::new(1, id, id);
+    Group::create(vfs, open_table(), options, voters).unwrap().assume_registered()
 }
 
 fn node(id: u64) -> Group {
@@ -36,7 +37,7 @@ fn settle(nodes: &mut [Group; 2]) {
             return;
         }
         for packet in packets {
-            nodes[packet.to() as usize - 1].step(packet).unwrap();
+            nodes[packet.to() as usize - 1].handle(packet).unwrap();
         }
     }
 }
@@ -60,7 +61,7 @@ fn late_rejection_does_not_go_back_behind_what_matches() {
     (late.from, late.to, late.term) = (2, 1, leader.term());
     (late.index, late.reject) = (matched, true);
     late.set_msg_type(MessageType::MsgAppendResponse);
-    leader.step(Packet::Raft(late)).unwrap();
+    leader.handle(Packet::Raft(late)).unwrap();
     let progress = leader.raft.raft.prs().get(2).unwrap();
     assert!(progress.next_idx > matched, "{progress:?}");
 }
@@ -74,7 +75,7 @@ fn requests_of_other_nodes_are_ignored() {
     (forwarded.from, forwarded.to) = (2, 1);
     forwarded.set_msg_type(MessageType::MsgPropose);
     forwarded.set_entries(vec![raft::eraftpb::Entry::default()].into());
-    nodes[0].step(Packet::Raft(forwarded)).unwrap();
+    nodes[0].handle(Packet::Raft(forwarded)).unwrap();
     settle(&mut nodes);
     assert_eq!(nodes[0].log().last_index(), last);
 }
@@ -100,7 +101,7 @@ fn later_snapshot_takes_the_place_of_one_that_is_not_installed() {
         message.set_msg_type(MessageType::MsgSnapshot);
         let id = crate::StreamId { node: 1, incarnation: 1, number };
         let outgoing = OutgoingSnapshot::begin(leader.table.clone(), message, id, 1000).unwrap();
-        follower.step(Packet::Chunk(outgoing.chunk())).unwrap();
+        follower.handle(Packet::Chunk(outgoing.chunk())).unwrap();
     };
     for number in 1..3 {
         let mut batch = WriteBatch::new();
@@ -112,7 +113,7 @@ fn later_snapshot_takes_the_place_of_one_that_is_not_installed() {
         let mut ack = Message::default();
         (ack.from, ack.to, ack.term, ack.index) = (2, 1, leader.term(), ready_to);
         ack.set_msg_type(MessageType::MsgAppendResponse);
-        leader.step(Packet::Raft(ack)).unwrap();
+        leader.handle(Packet::Raft(ack)).unwrap();
         stream(leader, number);
     }
     let output = follower.ready().unwrap();
@@ -167,7 +168,9 @@ fn heartbeat_that_counts_on_lost_entries_stops_the_node() {
     (heartbeat.from, heartbeat.to, heartbeat.term) = (1, 2, nodes[0].term());
     heartbeat.set_msg_type(MessageType::MsgHeartbeat);
     heartbeat.commit = last + 1;
-    let error = nodes[1].step(Packet::Raft(heartbeat)).unwrap_err();
+    let directory = nodes[0].directory();
+    let envelope = Envelope { group: 1, directory, packet: Packet::Raft(heartbeat) };
+    let error = nodes[1].step(envelope).unwrap_err();
     assert!(crate::log::is_lost(&error) && error.to_string().contains("counts on"), "{error}");
     assert!(nodes[1].ready().is_err());
 }
@@ -204,7 +207,7 @@ fn snapshot_is_sent_at_the_rate_of_the_options() {
                     let rows = chunk.rows.iter();
                     bytes += rows.map(|row| row.key.len() + row.value.len()).sum::<usize>();
                 }
-                nodes[packet.to() as usize - 1].step(packet).unwrap();
+                nodes[packet.to() as usize - 1].handle(packet).unwrap();
             }
         }
         assert!(bytes <= RATE as usize + CHUNK, "{bytes} bytes in a tick");
@@ -263,14 +266,15 @@ fn entry_that_marks_a_point_is_the_last_one_of_its_batch() {
 fn two_of_three(seed: u64) -> [Group; 2] {
     [1, 2].map(|id| {
         let options = GroupOptions::new(1, id, 100 * seed + id);
-        Group::create(Arc::new(Ram::new()), open_table(), options, &[1, 2, 3]).unwrap()
+        let vfs = Arc::new(Ram::new());
+        Group::create(vfs, open_table(), options, &[1, 2, 3]).unwrap().assume_registered()
     })
 }
 
 /// Delivers what one of the two nodes has to send to the other one.
 fn deliver(nodes: &mut [Group; 2], from: usize) {
     for packet in nodes[from].ready().unwrap().packets {
-        nodes[1 - from].step(packet).unwrap();
+        nodes[1 - from].handle(packet).unwrap();
     }
 }
 
@@ -314,7 +318,7 @@ fn one_of_two_nodes_that_campaign_at_the_same_time_makes_way() {
             let sent = nodes.iter_mut().flat_map(|node| node.ready().unwrap().packets);
             let sent: Vec<_> = sent.filter(|packet| packet.to() < 3).collect();
             for packet in sent {
-                nodes[packet.to() as usize - 1].step(packet).unwrap();
+                nodes[packet.to() as usize - 1].handle(packet).unwrap();
             }
         }
         assert!(nodes[0].leads() && !nodes[1].campaigns(), "seed {seed}");
@@ -331,7 +335,7 @@ fn node_holds_an_election_though_another_one_asks_for_pre_votes_without_end() {
         question.set_msg_type(MessageType::MsgRequestPreVote);
         let mut ticks = 0;
         while !node.campaigns() {
-            node.step(Packet::Raft(question.clone())).unwrap();
+            node.handle(Packet::Raft(question.clone())).unwrap();
             let output = node.ready().unwrap();
             let is_answered = |packet: &Packet| matches!(packet, Packet::Raft(of) if !of.reject);
             assert!(output.packets.iter().any(is_answered));
@@ -375,10 +379,10 @@ fn snapshot_goes_on_after_its_receiver_was_held_up_for_long() {
                     streams.insert(chunk.stream.number);
                     chunks += 1;
                 }
-                nodes[1].step(packet).unwrap();
+                nodes[1].handle(packet).unwrap();
             }
             for packet in nodes[1].ready().unwrap().packets {
-                nodes[0].step(packet).unwrap();
+                nodes[0].handle(packet).unwrap();
             }
         }
     }
@@ -412,13 +416,13 @@ fn half_of_a_snapshot_is_removed_once_its_sender_does_not_lead_any_more() {
     let stream = crate::StreamId { node: 1, incarnation: 1, number: 1 };
     let row = crate::packet::Row { key: vec![1], value: vec![2], expires_at: None };
     let chunk = crate::Chunk { stream, to: 2, term, sequence: 0, rows: vec![row], last: None };
-    node.step(Packet::Chunk(chunk)).unwrap();
+    node.handle(Packet::Chunk(chunk)).unwrap();
     node.ready().unwrap();
     assert_eq!(node.vfs.subdirectories().unwrap().len(), 2);
     let mut heartbeat = Message::default();
     (heartbeat.from, heartbeat.to, heartbeat.term) = (1, 2, term + 1);
     heartbeat.set_msg_type(MessageType::MsgHeartbeat);
-    node.step(Packet::Raft(heartbeat)).unwrap();
+    node.handle(Packet::Raft(heartbeat)).unwrap();
     node.ready().unwrap();
     assert_eq!(node.vfs.subdirectories().unwrap().len(), 1);
 }
@@ -463,10 +467,10 @@ fn follower_needs_one_snapshot_though_the_log_grows_beyond_its_limit_meanwhile()
             if let Packet::Chunk(chunk) = &packet {
                 streams.insert(chunk.stream.number);
             }
-            nodes[1].step(packet).unwrap();
+            nodes[1].handle(packet).unwrap();
         }
         for packet in nodes[1].ready().unwrap().packets {
-            nodes[0].step(packet).unwrap();
+            nodes[0].handle(packet).unwrap();
             // The last ack comes before the answer to the snapshot.
             sent.extend(nodes[0].ready().unwrap().packets);
         }
@@ -476,4 +480,40 @@ fn follower_needs_one_snapshot_though_the_log_grows_beyond_its_limit_meanwhile()
     assert_eq!(nodes[1].applied().index, nodes[0].applied().index);
     // Then the log is compacted as ever.
     assert!(nodes[0].catching_up.is_empty() && nodes[0].log().bytes() < 5000);
+}
+
+#[test]
+fn log_does_not_grow_beyond_its_limit_while_a_follower_is_too_slow() {
+    let mut options = GroupOptions::new(1, 1, 1);
+    (options.max_chunk_bytes, options.max_log_bytes, options.retained_entries) = (500, 2000, 2);
+    options.max_retained_log_bytes = 8000;
+    let leader = Group::create(Arc::new(Ram::new()), open_table(), options, &[1]).unwrap();
+    let mut nodes = [leader, node_on(Arc::new(Ram::new()), 2, &[])];
+    elect(&mut nodes);
+    let write = |node: &mut Group, key: u32| {
+        let mut batch = WriteBatch::new();
+        batch.put(&key.to_be_bytes(), &[7; 96]);
+        node.propose(&batch).unwrap();
+    };
+    (0..200).for_each(|key| write(&mut nodes[0], key));
+    settle(&mut nodes);
+    nodes[0].change_membership(&[Change::AddLearner(2)]).unwrap();
+    let mut largest = 0;
+    for key in 0..400 {
+        nodes.iter_mut().for_each(Group::tick);
+        // More than the follower receives.
+        (0..3).for_each(|_| write(&mut nodes[0], key));
+        deliver(&mut nodes, 0);
+        deliver(&mut nodes, 1);
+        largest = largest.max(nodes[0].log().bytes());
+    }
+    assert!(largest < 9000, "{largest} bytes");
+    assert!(nodes[0].given_up_followers() > 1);
+    assert_ne!(nodes[1].applied().index, nodes[0].applied().index);
+    // It catches up once there are fewer writes.
+    for _ in 0..400 {
+        nodes.iter_mut().for_each(Group::tick);
+        settle(&mut nodes);
+    }
+    assert_eq!(nodes[1].applied().index, nodes[0].applied().index);
 }

@@ -91,6 +91,12 @@ impl Group {
         self.raft.raft.lead_transferee.is_some()
     }
 
+    /// How often this node has not retained the log any more for a follower that received a
+    /// snapshot, or caught up after one, because the log had become too large.
+    pub fn given_up_followers(&self) -> u64 {
+        self.given_up
+    }
+
     /// The last entry that is known to be committed.
     pub fn commit(&self) -> u64 {
         self.raft.raft.raft_log.committed

@@ -349,6 +349,13 @@ fn files(vfs: &dyn Vfs) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
+/// Removes all files, of a node that was not created to the end. Whether there were any.
+pub(crate) fn remove_logs(vfs: &dyn Vfs) -> Result<bool> {
+    let numbers = files(vfs)?;
+    numbers.iter().try_for_each(|number| vfs.remove(&file_name(*number)))?;
+    Ok(!numbers.is_empty())
+}
+
 /// Creates the file `number` durably, and removes all others.
 fn write_file(
     vfs: &dyn Vfs,

@@ -7,7 +7,7 @@
 //!   group-001/ …
 //! ```
 //!
-//! The file has version 2 of the format that [`super::identities`] describes, so that a program
+//! The file has version 2 of the format that [`crate::identities`] describes, so that a program
 //! that knows one group only refuses the directory by name. All integers are little endian.
 //!
 //! ```text
@@ -16,8 +16,8 @@
 // ANCHOR_END: layout
 //! ```
 //!
-//! Groups are created one after the other. Until `is_complete` is written, a group without a log
-//! has never run and is created; from then on, one without a log is lost.
+//! Groups are created one after the other. Until `is_complete` is written, a group whose file of
+//! identities does not say that it was created is created; from then on, one without a log is lost.
 
 use std::sync::Arc;
 
@@ -25,9 +25,10 @@ use siltstone_engine::{Error, Result};
 use siltstone_table::fixed::take_u64;
 use siltstone_vfs::{LockGuard, Vfs};
 
-use super::LOCK_FILE;
-use super::identities::{
-    GROUPS_VERSION, Identities, MAGIC, NAME, VERSION, other_version, read_body, replace_file,
+use crate::group::LOCK_FILE;
+use crate::identities::{
+    GROUPS_VERSION, Identities, MAGIC, NAME, Stage, VERSIONS_OF_ONE_GROUP, other_version,
+    read_body, replace_file, stage_in,
 };
 use crate::log::{RaftLog, take_bytes, take_u8};
 
@@ -85,13 +86,18 @@ impl NodeDirectory {
             (true, _) => false,
             (false, false) => true,
             (false, true) => {
-                let is_new =
-                    RaftLog::identity_in(self.vfs.subdirectory(&name)?.as_ref())?.is_none();
-                if is_new {
-                    // Of an interrupted start.
-                    self.vfs.remove_subdirectory(&name)?;
+                let vfs = self.vfs.subdirectory(&name)?;
+                match stage_in(vfs.as_ref())? {
+                    Some(stage) => stage == Stage::Creating,
+                    None => {
+                        let is_new = RaftLog::identity_in(vfs.as_ref())?.is_none();
+                        if is_new {
+                            // Of an interrupted start.
+                            self.vfs.remove_subdirectory(&name)?;
+                        }
+                        is_new
+                    }
                 }
-                is_new
             }
         };
         Ok((self.vfs.subdirectory(&name)?, is_new))
@@ -142,7 +148,7 @@ fn read(vfs: &dyn Vfs) -> Result<Option<(u64, u16, bool)>> {
     let mut decode = || {
         (take_bytes(at, 8)? == MAGIC).then_some(())?;
         match take_u8(at)? {
-            VERSION => return Some(Ok(None)),
+            version if VERSIONS_OF_ONE_GROUP.contains(&version) => return Some(Ok(None)),
             GROUPS_VERSION => {}
             version => return Some(Err(version)),
         }
@@ -181,6 +187,20 @@ mod tests {
         assert!(refused.contains("the node has 4 groups, not 5"), "{refused}");
         let refused = Identities::open(vfs).err().unwrap().to_string();
         assert!(refused.contains("a node with several groups"), "{refused}");
+    }
+
+    #[test]
+    fn group_that_was_created_is_not_created_again_without_its_log() {
+        let directory = NodeDirectory::create(Arc::new(Ram::new()), 2).unwrap();
+        let (vfs, is_new) = directory.group(0).unwrap();
+        assert!(is_new);
+        let mut identities = Identities::create(vfs).unwrap();
+        let own = identities.own();
+        let (vfs, is_new) = directory.group(0).unwrap();
+        // It keeps its id, by which others may know it.
+        assert!(is_new && Identities::open(vfs).unwrap().own() == own);
+        identities.set_stage(Stage::Created).unwrap();
+        assert!(!directory.group(0).unwrap().1);
     }
 
     #[test]

@@ -19,7 +19,6 @@ use std::time::Instant;
 
 use siltstone_engine::{Error, Result};
 
-use super::identities::Identities;
 use super::inputs::{Input, Inputs};
 use super::options::NodeOptions;
 use super::request::{Callback, Committed, Leader, ReadIndex, Refusal, RequestError};
@@ -39,7 +38,6 @@ struct Proposal {
 pub(super) struct Driver {
     group: Group,
     options: NodeOptions,
-    identities: Identities,
     network: Arc<dyn Network>,
     inputs: Arc<Inputs>,
     published: Arc<PublishedState>,
@@ -49,6 +47,8 @@ pub(super) struct Driver {
     /// Reads that share a round of heartbeats.
     reads: HashMap<RequestId, Vec<Callback<ReadIndex, Refusal>>>,
     snapshots: u64,
+    /// How many committed directories the network knows.
+    known_directories: Option<usize>,
     /// When a node that stops does not wait any more.
     stops_at: Option<Instant>,
 }
@@ -57,7 +57,6 @@ impl Driver {
     pub(super) fn new(
         group: Group,
         options: NodeOptions,
-        identities: Identities,
         network: Arc<dyn Network>,
         inputs: Arc<Inputs>,
         published: Arc<PublishedState>,
@@ -65,7 +64,6 @@ impl Driver {
         Driver {
             group,
             options,
-            identities,
             network,
             inputs,
             published,
@@ -73,6 +71,7 @@ impl Driver {
             new_reads: Vec::new(),
             reads: HashMap::new(),
             snapshots: 0,
+            known_directories: None,
             stops_at: None,
         }
     }
@@ -118,11 +117,7 @@ impl Driver {
 
     fn handle(&mut self, input: Input) -> Result<()> {
         match input {
-            Input::Packet(Envelope { directory, packet, .. }) => {
-                if self.identities.accept(packet.from(), directory)? {
-                    self.group.step(packet)?;
-                }
-            }
+            Input::Packet(envelope) => self.group.step(envelope)?,
             Input::Unreachable(node) => self.group.report_unreachable(node),
             Input::Stop => self.begin_stop(),
             // Refused as their callbacks say.
@@ -139,6 +134,10 @@ impl Driver {
             Input::ReadIndex(callback) => self.new_reads.push(callback),
             Input::TransferLeader(node, callback) => {
                 let outcome = self.transfer_leader(node);
+                callback.complete(outcome);
+            }
+            Input::TakeOver(is_forced, callback) => {
+                let outcome = self.take_over(is_forced);
                 callback.complete(outcome);
             }
         }
@@ -193,6 +192,11 @@ impl Driver {
         Ok(())
     }
 
+    fn take_over(&mut self, is_forced: bool) -> Result<(), Refusal> {
+        let taken = self.group.take_over(is_forced);
+        taken.map_err(|rejection| self.refusal(rejection))
+    }
+
     /// Stops once the writes in flight are done, and a leader has handed over.
     fn begin_stop(&mut self) {
         self.stops_at.get_or_insert(Instant::now() + self.options.drain);
@@ -218,10 +222,15 @@ impl Driver {
 
     /// Does the I/O, and completes what is done.
     fn round(&mut self) -> Result<()> {
-        let (group, directory) = (self.group.id(), self.identities.own());
+        let (group, directory) = (self.group.id(), self.group.directory());
         let network = self.network.clone();
         let mut send = |packet| network.send(Envelope { group, directory, packet });
         let events = self.group.ready_with(&mut send)?;
+        let committed = self.group.committed_directories();
+        if self.known_directories != Some(committed.len()) {
+            self.known_directories = Some(committed.len());
+            self.network.set_directories(group, directory, committed);
+        }
         if events.contains(&Event::Restored) {
             self.snapshots += 1;
             self.published.table.store(Arc::new(self.group.table().clone()));
@@ -277,7 +286,7 @@ impl Driver {
 
     fn status(&self) -> Status {
         let mut status = Status::of(&self.group, |node| self.leader(node));
-        (status.snapshots, status.refused_nodes) = (self.snapshots, self.identities.refused());
+        status.snapshots = self.snapshots;
         status
     }
 

@@ -86,6 +86,18 @@ impl NodeHandle {
         self.inputs.push(Input::TransferLeader(node, callback));
     }
 
+    /// Asks the leader to hand over to this node, a follower that votes. `done` is called when it
+    /// has been asked; watch [`status`](Self::status) for its end. With `is_forced` this node holds an
+    /// election at once instead, which it does not win while the others hear of a leader.
+    pub fn take_over(
+        &self,
+        is_forced: bool,
+        done: impl FnOnce(Result<(), Refusal>) + Send + 'static,
+    ) {
+        let callback = Callback::new(Box::new(done), Refusal::Stopped, None);
+        self.inputs.push(Input::TakeOver(is_forced, callback));
+    }
+
     /// The node at the end of its last round.
     pub fn status(&self) -> Arc<Status> {
         self.published.status.load_full()

@@ -24,6 +24,7 @@ pub(super) enum Input {
     ReadIndex(Callback<ReadIndex, Refusal>),
     ChangeMembership(Vec<Change>, Callback<Committed, RequestError>),
     TransferLeader(u64, Callback<(), Refusal>),
+    TakeOver(bool, Callback<(), Refusal>),
     Stop,
 }
 

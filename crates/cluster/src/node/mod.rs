@@ -34,14 +34,13 @@
 //! Invariants:
 //! * A callback is called exactly once, and gets `NotProposed` only if the write never has an
 //!   effect.
-//! * Packets of a node are accepted only from the directory that its first packet came from: a node
-//!   that was created again under its old id neither votes nor counts.
+//! * Packets of a node are accepted only from its first directory: a node that was created again
+//!   under its old id neither votes nor counts.
 //! * One process at a time runs the node of a directory: the lock file `NODE-LOCK` is held.
 
 mod directory;
 mod driver;
 mod handle;
-mod identities;
 mod inputs;
 mod options;
 mod request;
@@ -62,18 +61,13 @@ pub use options::NodeOptions;
 pub use request::{Committed, Leader, ReadIndex, Refusal, RequestError};
 pub use status::{Role, Status};
 
-use crate::group::Group;
+use crate::group::{Group, LOCK_FILE, is_new};
+use crate::identities::Identities;
 use crate::stream::OpenTable;
 use driver::Driver;
-use identities::Identities;
 use inputs::{Input, Inputs};
 use request::InFlight;
 use status::PublishedState;
-
-const LOCK_FILE: &str = "NODE-LOCK";
-
-/// The files that [`Node::create`] makes first. A directory with no other files has no node yet.
-pub const START_FILES: [&str; 3] = [LOCK_FILE, identities::NAME, identities::DRAFT_NAME];
 
 /// A node that runs. Dropping it stops it as [`shutdown`](Node::shutdown) does.
 pub struct Node {
@@ -97,9 +91,17 @@ impl Node {
     ) -> Result<Self> {
         options.check()?;
         let lock = vfs.lock(LOCK_FILE)?;
-        let identities = Identities::create(vfs.clone())?;
         let group = Group::create(vfs, open, options.group.clone(), voters)?;
-        Self::run(options, group, identities, network, lock)
+        Self::run(options, group, network, lock)
+    }
+
+    /// Whether a node has still to be created in a directory: there is nothing in it, or a creation
+    /// was interrupted.
+    ///
+    /// # Errors
+    /// `Refused` and `Corruption` for a file that cannot be read; I/O errors.
+    pub fn is_new(vfs: &dyn Vfs) -> Result<bool> {
+        is_new(vfs)
     }
 
     /// The random id of a directory, which it is given now if it has none. A node that is created
@@ -124,15 +126,13 @@ impl Node {
     ) -> Result<Self> {
         options.check()?;
         let lock = vfs.lock(LOCK_FILE)?;
-        let identities = Identities::open(vfs.clone())?;
         let group = Group::open(vfs, open, options.group.clone())?;
-        Self::run(options, group, identities, network, lock)
+        Self::run(options, group, network, lock)
     }
 
     fn run(
         options: NodeOptions,
         group: Group,
-        identities: Identities,
         network: Arc<dyn Network>,
         lock: LockGuard,
     ) -> Result<Self> {
@@ -153,8 +153,7 @@ impl Node {
         };
         network.attach(group.id(), inputs.clone());
         let name = format!("raft-{}", group.id());
-        let driver =
-            Driver::new(group, options, identities, network, inputs.clone(), published.clone());
+        let driver = Driver::new(group, options, network, inputs.clone(), published.clone());
         let run = move || {
             let _end = EndGuard { inputs, published };
             let outcome = driver.run();

@@ -52,9 +52,17 @@ pub struct Status {
     pub peers: Vec<PeerStatus>,
     /// How often a received snapshot has replaced the table.
     pub snapshots: u64,
+    /// How often the log was not retained any more for a follower that received a snapshot, or
+    /// caught up after one, because it had become too large; at this node, since it was started.
+    pub given_up_followers: u64,
     /// Nodes that run on another directory than before, and so have forgotten what they have
     /// acknowledged. Their packets are dropped; they must join again under new ids.
     pub refused_nodes: Vec<u64>,
+    /// The other first nodes that have not noted this node's directory yet. It takes no part in the
+    /// group before they have.
+    pub unregistered_at: Vec<u64>,
+    /// Nodes that know this one by another directory, and refuse it.
+    pub refused_by: Vec<u64>,
     /// The error that has stopped the node.
     pub failure: Option<String>,
     /// Whether the node's thread has ended.
@@ -91,7 +99,10 @@ impl Status {
             voters,
             learners,
             snapshots: 0,
-            refused_nodes: Vec::new(),
+            given_up_followers: group.given_up_followers(),
+            refused_nodes: group.refused_nodes(),
+            unregistered_at: group.unregistered_at(),
+            refused_by: group.refused_by(),
             failure: None,
             is_stopped: false,
         }

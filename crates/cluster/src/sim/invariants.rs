@@ -42,6 +42,11 @@ impl Invariants {
         self.applied.last_key_value().map_or(0, |(index, _)| *index)
     }
 
+    /// Forgets what a node was, which begins anew.
+    pub(super) fn forget(&mut self, node: u64) {
+        self.nodes.remove(&node);
+    }
+
     /// Checks a node after each of its rounds.
     pub(super) fn check(&mut self, node: u64, starts: u64, group: &Group) -> Result<(), String> {
         let before = self.nodes.get(&node).copied().unwrap_or_default();

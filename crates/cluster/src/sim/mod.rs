@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   each step   nodes tick, each at its own rate     network delivers, loses, repeats, reorders
-//!               clients begin and end operations     power fails, nodes stop, members change
+//!               clients begin and end operations     power fails, nodes stop, members change,
+//!                                                    a node is wiped and created again
 //!               every node does its I/O              invariants are checked
 //!   at the end  everything heals; the group must serve again, and all members must agree
 //!               the clients' histories must be linearizable

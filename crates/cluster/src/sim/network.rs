@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use siltstone_testkit::TestRng;
 
-use crate::Packet;
+use crate::Envelope;
 
 pub(super) struct Network {
     /// By time of arrival and a number that makes it unique.
-    under_way: BTreeMap<(u64, u64), Packet>,
+    under_way: BTreeMap<(u64, u64), Envelope>,
     sent: u64,
     /// Directions that lose everything.
     cut: BTreeSet<(u64, u64)>,
@@ -30,7 +30,7 @@ impl Network {
         }
     }
 
-    pub(super) fn send(&mut self, now: u64, packet: Packet, rng: &mut TestRng) {
+    pub(super) fn send(&mut self, now: u64, envelope: Envelope, rng: &mut TestRng) {
         let copies = 1 + u64::from(rng.below(1000) < self.repeated);
         for _ in 0..copies {
             let delay = match rng.one_in(50) {
@@ -39,16 +39,17 @@ impl Network {
             };
             if rng.below(1000) >= self.lost {
                 self.sent += 1;
-                self.under_way.insert((now + 1 + delay, self.sent), packet.clone());
+                self.under_way.insert((now + 1 + delay, self.sent), envelope.clone());
             }
         }
     }
 
     /// The packets that arrive by now.
-    pub(super) fn arrivals(&mut self, now: u64) -> Vec<Packet> {
+    pub(super) fn arrivals(&mut self, now: u64) -> Vec<Envelope> {
         let later = self.under_way.split_off(&(now + 1, 0));
         let due = std::mem::replace(&mut self.under_way, later);
-        let is_open = |packet: &Packet| !self.cut.contains(&(packet.from(), packet.to()));
+        let is_open =
+            |Envelope { packet, .. }: &Envelope| !self.cut.contains(&(packet.from(), packet.to()));
         due.into_values().filter(is_open).collect()
     }
 

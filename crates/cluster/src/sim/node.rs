@@ -8,8 +8,11 @@ use siltstone_faults::{FaultKind, FaultyVfs};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
 use siltstone_testkit::TestRng;
+use siltstone_vfs::Vfs;
 
 use super::clients::Operation;
+use crate::group::is_new;
+use crate::identities::{self, Identities};
 use crate::log::is_lost;
 use crate::{Group, GroupOptions, OpenTable, RequestId};
 
@@ -31,6 +34,12 @@ pub(super) struct Node {
     pub(super) may_report_error: bool,
     /// Its log was damaged.
     is_damaged: bool,
+    /// The voters with which it is created.
+    voters: Vec<u64>,
+    /// Its directory was emptied, and it was created again.
+    pub(super) is_recreated: bool,
+    /// It took part in its group when it last ran.
+    pub(super) is_registered: bool,
     /// It will never start again.
     pub(super) is_gone: bool,
     /// What clients wait for.
@@ -55,8 +64,7 @@ impl Node {
     /// A new node with a disk of its own; one that joins later has no voters.
     pub(super) fn create(id: u64, seed: u64, voters: &[u64], tick_rate: u64) -> Result<Self> {
         let vfs = FaultyVfs::new(seed ^ id);
-        let options = options(id, seed);
-        let group = Group::create(Arc::new(vfs.clone()), open_table(), options, voters)?;
+        let group = create(&vfs, id, seed, voters)?;
         Ok(Node {
             id,
             seed,
@@ -68,11 +76,19 @@ impl Node {
             tick_rate,
             may_report_error: false,
             is_damaged: false,
+            voters: voters.to_vec(),
+            is_recreated: false,
+            is_registered: false,
             is_gone: false,
             pending: BTreeMap::new(),
             locked: BTreeSet::new(),
             log_bytes: (0, 0),
         })
+    }
+
+    /// Whether it is one of the first nodes of the group.
+    pub(super) fn is_first(&self) -> bool {
+        !self.voters.is_empty()
     }
 
     pub(super) fn runs(&self, now: u64) -> bool {
@@ -148,6 +164,15 @@ impl Node {
         std::mem::take(&mut self.pending)
     }
 
+    /// Empties the directory of a node, which is created again under its old id when it starts.
+    pub(super) fn wipe(&mut self, seed: u64, starts_at: u64) -> BTreeMap<RequestId, Operation> {
+        let pending = self.go_down(starts_at, |_| FaultyVfs::new(seed));
+        self.seed ^= seed;
+        self.is_recreated = true;
+        self.log_bytes = (0, 0);
+        pending
+    }
+
     /// Flips a bit of the log of a killed node where later records show it; `false` if there is no
     /// such place.
     pub(super) fn damage_log(&mut self, rng: &mut TestRng) -> bool {
@@ -165,14 +190,14 @@ impl Node {
         self.is_damaged
     }
 
-    /// Starts a node that is down. Power may fail meanwhile.
+    /// Starts a node that is down, and creates it if it has no directory yet. Power may fail
+    /// meanwhile.
     pub(super) fn start(&mut self, seed: u64, now: u64, may_fail: bool) -> Result<(), String> {
         let mut rng = TestRng::new(seed);
         if may_fail && rng.one_in(4) {
             self.vfs.cut_power_at(rng.below(30));
         }
-        let options = options(self.id, self.seed);
-        match Group::open(Arc::new(self.vfs.clone()), open_table(), options) {
+        match self.create_or_open() {
             Ok(_) if self.is_damaged => Err(format!("node {} has opened a damaged log", self.id)),
             Ok(group) => {
                 self.log_bytes = (group.log().bytes(), 0);
@@ -185,7 +210,7 @@ impl Node {
                 self.starts_at = now + 5;
                 Ok(())
             }
-            Err(error) if self.is_damaged && is_lost(&error) => {
+            Err(error) if (self.is_damaged || self.is_recreated) && is_lost(&error) => {
                 self.is_gone = true;
                 Ok(())
             }
@@ -199,6 +224,16 @@ impl Node {
         }
     }
 
+    fn create_or_open(&self) -> Result<Group> {
+        match is_new(&self.vfs)? {
+            true => create(&self.vfs, self.id, self.seed, &self.voters),
+            false => {
+                let options = options(self.id, self.seed);
+                Group::open(Arc::new(self.vfs.clone()), open_table(), options)
+            }
+        }
+    }
+
     /// Removes planned power cuts.
     pub(super) fn heal(&mut self) {
         self.vfs.clear_faults();
@@ -207,11 +242,21 @@ impl Node {
     }
 }
 
+fn create(vfs: &FaultyVfs, id: u64, seed: u64, voters: &[u64]) -> Result<Group> {
+    let vfs = Arc::new(vfs.clone());
+    if !vfs.exists(identities::NAME)? {
+        // It depends on the seed.
+        Identities::create_with(vfs.clone(), TestRng::of(seed ^ id, 98).draw())?;
+    }
+    Group::create(vfs, open_table(), options(id, seed), voters)
+}
+
 fn options(node: u64, seed: u64) -> GroupOptions {
     let mut rng = TestRng::of(seed, 99);
     GroupOptions {
         max_log_bytes: *rng.pick(&[500, 2000, 20_000]),
         retained_entries: *rng.pick(&[0, 3, 20]),
+        max_retained_log_bytes: *rng.pick(&[1000, 5000, 1 << 30]),
         max_chunk_bytes: *rng.pick(&[50, 200, 5000]),
         ..GroupOptions::new(7, node, seed ^ node)
     }

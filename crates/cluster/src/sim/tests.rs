@@ -42,7 +42,7 @@ fn schedules_keep_every_invariant() {
         assert!(sum.operations > 20 * schedules && sum.power_cuts > schedules, "{sum:?}");
         assert!(sum.snapshots > schedules / 4 && sum.changes > schedules / 4, "{sum:?}");
         assert!(sum.io_errors > schedules / 10, "{sum:?}");
-        assert!(sum.damaged > schedules / 40, "{sum:?}");
+        assert!(sum.damaged > schedules / 40 && sum.wiped > schedules / 10, "{sum:?}");
     }
 }
 
@@ -100,5 +100,7 @@ planted! {
     lease_that_is_too_long_is_found: LongLease in 1000, as "is not linearizable";
     moving_snapshot_is_found: MovingSnapshot in 1000, as "the table at entry";
     forgotten_members_are_found: ForgottenMembers in 1000, as "without entry" | "both lead" | "has not recovered";
+    recreated_node_that_is_accepted_is_found: AcceptedRecreation in 1000, as "without entry" | "is not linearizable" | "counts on entry" | "another one of term";
+    skipped_registration_is_found: SkippedRegistration in 1000, as "without entry" | "is not linearizable" | "counts on entry" | "another one of term";
     reused_incarnation_is_found: ReusedIncarnation in 2000, as "is not linearizable";
 }

@@ -16,7 +16,8 @@ use super::clients::Clients;
 use super::invariants::{Invariants, table_digest};
 use super::network::Network;
 use super::node::Node;
-use crate::Change;
+use crate::log::is_lost;
+use crate::{Change, Envelope, Group};
 
 /// The steps with faults.
 const STEPS: u64 = 400;
@@ -38,6 +39,7 @@ pub(super) struct Counts {
     pub(super) power_cuts: u64,
     pub(super) io_errors: u64,
     pub(super) damaged: u64,
+    pub(super) wiped: u64,
     pub(super) snapshots: u64,
     pub(super) changes: u64,
 }
@@ -49,6 +51,7 @@ impl AddAssign for Counts {
         self.power_cuts += other.power_cuts;
         self.io_errors += other.io_errors;
         self.damaged += other.damaged;
+        self.wiped += other.wiped;
         self.snapshots += other.snapshots;
         self.changes += other.changes;
     }
@@ -67,6 +70,10 @@ struct World {
     /// The mean number of steps between two faults.
     steps_per_fault: u64,
     has_churn: bool,
+    /// One node is wiped and created again.
+    has_wipe: bool,
+    /// A node was lost before all of the first ones were registered: the group may never serve.
+    may_be_stuck: bool,
 }
 
 /// Runs the schedule of a seed.
@@ -97,6 +104,8 @@ impl World {
             last_node: voters.len() as u64,
             steps_per_fault: *rng.pick(&[10, 20, 50]),
             has_churn: rng.one_in(2),
+            has_wipe: rng.one_in(3),
+            may_be_stuck: false,
             now: 0,
             nodes,
             seed,
@@ -125,6 +134,9 @@ impl World {
         }
         // What clients saw explains more than that the group does not agree.
         self.clients.check()?;
+        if self.may_be_stuck && self.clients.completed == 0 {
+            return Ok(());
+        }
         Err("the healed group has not recovered in time".into())
     }
 
@@ -142,17 +154,18 @@ impl World {
                 group.tick();
             }
         }
-        for packet in self.network.arrivals(now) {
-            let Some(at) = self.nodes.iter().position(|node| node.id == packet.to()) else {
+        for envelope in self.network.arrivals(now) {
+            let to = envelope.packet.to();
+            let Some(at) = self.nodes.iter().position(|node| node.id == to) else {
                 continue;
             };
             // What reaches a stopped process waits in its socket.
             if self.nodes[at].stopped_until > now {
-                self.network.send(self.nodes[at].stopped_until, packet, &mut self.rng);
+                self.network.send(self.nodes[at].stopped_until, envelope, &mut self.rng);
                 continue;
             }
             let Some(group) = &mut self.nodes[at].group else { continue };
-            let outcome = group.step(packet);
+            let outcome = group.step(envelope);
             self.check_io(at, outcome)?;
             if self.rng.one_in(3) {
                 self.round(at)?;
@@ -180,12 +193,15 @@ impl World {
         let mut packets = Vec::new();
         let outcome = group.ready_with(&mut |packet| packets.push(packet));
         // Those that were sent before the power failed, too.
+        let directory = group.directory();
         for packet in packets {
-            self.network.send(self.now, packet, &mut self.rng);
+            let envelope = Envelope { group: 7, directory, packet };
+            self.network.send(self.now, envelope, &mut self.rng);
         }
         let Some(events) = self.check_io(at, outcome)? else { return Ok(()) };
         let node = &mut self.nodes[at];
         node.note_log();
+        node.is_registered = node.group.as_ref().is_some_and(Group::is_registered);
         if let Some(group) = &node.group {
             self.invariants.check(node.id, node.starts, group)?;
         }
@@ -211,6 +227,12 @@ impl World {
             Err(_) if self.nodes[at].may_report_error => {
                 self.counts.io_errors += 1;
                 self.kill(at);
+                Ok(None)
+            }
+            // It learns that it was created again.
+            Err(error) if self.nodes[at].is_recreated && is_lost(&error) => {
+                self.kill(at);
+                self.nodes[at].is_gone = true;
                 Ok(None)
             }
             Err(error) => Err(format!("node {}: {error}", self.nodes[at].id)),
@@ -239,6 +261,26 @@ impl World {
         pending.into_values().for_each(|operation| self.clients.lose(operation));
     }
 
+    /// Empties the directory of a node, and has it created again under its old id: one node per
+    /// schedule, and none if the log of one was damaged.
+    fn wipe(&mut self, at: usize) {
+        if self.counts.damaged + self.counts.wiped > 0 {
+            return;
+        }
+        self.counts.wiped += 1;
+        self.note_loss();
+        let starts_at = self.now + 1 + self.rng.below(30);
+        let pending = self.nodes[at].wipe(self.rng.draw(), starts_at);
+        pending.into_values().for_each(|operation| self.clients.lose(operation));
+        self.invariants.forget(self.nodes[at].id);
+    }
+
+    /// A node is lost.
+    fn note_loss(&mut self) {
+        let is_new = |node: &Node| node.is_first() && !node.is_registered;
+        self.may_be_stuck |= self.nodes.iter().any(is_new);
+    }
+
     fn leader(&self) -> Option<usize> {
         let leads =
             |node: &Node| node.group.as_ref().filter(|group| group.leads()).map(|g| g.term());
@@ -264,7 +306,7 @@ impl World {
             Some(leader) if self.rng.one_in(3) => leader,
             _ => self.rng.index(self.nodes.len()),
         };
-        match self.rng.below(13) {
+        match self.rng.below(14) {
             0 | 1 => {
                 let ids: Vec<_> = self.nodes.iter().map(|node| node.id).collect();
                 self.network.cut_some(&ids, &mut self.rng);
@@ -278,9 +320,10 @@ impl World {
                     true => self.kill(at),
                     false => self.close(at)?,
                 }
-                let may_damage = self.counts.damaged == 0 && self.rng.one_in(3);
+                let may_damage = self.counts.damaged + self.counts.wiped == 0 && self.rng.one_in(3);
                 if may_damage && self.nodes[at].damage_log(&mut self.rng) {
                     self.counts.damaged += 1;
+                    self.note_loss();
                 }
             }
             8 => {
@@ -302,6 +345,7 @@ impl World {
                 }
             }
             11 => self.nodes[at].fail_io_soon(&mut self.rng),
+            12 if self.has_wipe && !self.nodes[at].is_gone => self.wipe(at),
             _ => {
                 let node = self.nodes[at].id;
                 if let Some(leader) = self.leader() {
@@ -373,7 +417,8 @@ impl World {
             let Some(node) = self.nodes.iter().find(|found| found.id == *node) else {
                 return Err(format!("member {node} does not exist"));
             };
-            if node.is_gone {
+            // One that was created again takes no part, unless nobody had heard of it before.
+            if node.is_gone || node.is_recreated {
                 continue;
             }
             let Some(member) = &node.group else { return Ok(false) };

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -36,6 +36,8 @@ struct Queue {
     bytes: usize,
     /// The connection and the peer's process.
     connection: Option<(TcpStream, u64)>,
+    /// When the connection was opened.
+    opened_at: Option<SystemTime>,
     /// The peer's process has connected to this node: connect to it now.
     is_hurried: bool,
     /// A packet was dropped since the thread last took the queue.
@@ -127,6 +129,13 @@ impl Link {
         let mut queue = self.queue.lock();
         queue.is_hurried = false;
         queue.connection = Some((stream, process));
+        queue.opened_at = Some(SystemTime::now());
+    }
+
+    /// When its connection was opened, and the bytes that wait; `None` without a connection.
+    pub(super) fn connection(&self) -> Option<(SystemTime, usize)> {
+        let queue = self.queue.lock();
+        queue.connection.is_some().then_some((queue.opened_at?, queue.bytes))
     }
 
     /// Drops the queued packets, and accepts none until it is opened again.

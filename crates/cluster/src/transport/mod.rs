@@ -29,6 +29,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -41,6 +42,7 @@ use siltstone_engine::{Error, Result};
 pub use encryption::{Encryption, Stream};
 pub use event::{HelloRefusal, TransportEvent};
 pub use options::{EventListener, TransportOptions};
+pub use shared::Connection;
 
 use crate::network::{Network, Receiver};
 use crate::packet::Envelope;
@@ -101,6 +103,11 @@ impl Transport {
         self.shared.remove_link(node);
     }
 
+    /// The open connections to and from other nodes.
+    pub fn connections(&self) -> Vec<Connection> {
+        self.shared.connections()
+    }
+
     /// Packets that were dropped: without a connection, or with too many waiting.
     pub fn dropped_packets(&self) -> u64 {
         self.shared.dropped_packets()
@@ -125,6 +132,10 @@ impl Network for Transport {
 
     fn detach(&self, group: u64) {
         self.shared.detach(group);
+    }
+
+    fn set_directories(&self, group: u64, own: u64, committed: &BTreeMap<u64, u64>) {
+        self.shared.set_directories(group, own, committed);
     }
 
     fn client_address(&self, node: u64) -> Option<String> {

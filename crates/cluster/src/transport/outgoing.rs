@@ -21,8 +21,10 @@ use super::link::{Link, Work};
 use super::options::TransportOptions;
 use super::shared::{Shared, random};
 use crate::codec::{
-    Answer, FrameError, Hello, MAX_HELLO_BYTES, encode_packet, push_frame, push_ping, read_frame,
+    Answer, FrameError, Hello, MAX_HELLO_BYTES, encode_packet, first_version, push_frame,
+    push_ping, read_frame,
 };
+use crate::packet::Envelope;
 
 /// The first wait between attempts to connect; it doubles.
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
@@ -65,11 +67,11 @@ pub(super) fn run(shared: &Arc<Shared>, link: &Link) {
     loop {
         let max_backoff = shared.options.max_backoff;
         match connect(shared, link) {
-            Ok(PeerConnection { socket, stream, address, process }) => {
+            Ok(PeerConnection { socket, stream, address, process, version }) => {
                 backoff = MIN_BACKOFF;
                 link.open(socket, process);
                 report(TransportEvent::Connected { node, address });
-                let outcome = send(shared, link, stream);
+                let outcome = send(shared, link, stream, version);
                 link.reset();
                 shared.report_unreachable(node);
                 let Err(error) = outcome else { return };
@@ -104,6 +106,8 @@ struct PeerConnection {
     address: SocketAddr,
     /// The peer's process.
     process: u64,
+    /// The newest version of the protocol that it speaks.
+    version: u16,
 }
 
 /// Connects and introduces both sides to each other.
@@ -141,7 +145,10 @@ fn connect(shared: &Shared, link: &Link) -> Result<PeerConnection, ConnectError>
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES)?;
     match Answer::decode(&body)?.refusal {
         Some(reason) => Err(ConnectError::RefusedBy(reason)),
-        None => Ok(PeerConnection { socket, stream, address, process: hello.process }),
+        None => {
+            let (process, version) = (hello.process, hello.versions.1);
+            Ok(PeerConnection { socket, stream, address, process, version })
+        }
     }
 }
 
@@ -158,8 +165,8 @@ pub(super) fn prepare(stream: &TcpStream, options: &TransportOptions) -> io::Res
     Ok(())
 }
 
-/// Sends packets and pings until the link is closed.
-fn send(shared: &Shared, link: &Link, mut stream: Box<dyn Stream>) -> io::Result<()> {
+/// Sends packets and pings until the link is closed; no packets that the peer's version lacks.
+fn send(shared: &Shared, link: &Link, mut stream: Box<dyn Stream>, version: u16) -> io::Result<()> {
     let mut out = Vec::new();
     loop {
         match link.take(Instant::now() + shared.options.ping_interval) {
@@ -167,7 +174,8 @@ fn send(shared: &Shared, link: &Link, mut stream: Box<dyn Stream>) -> io::Result
             Work::Broken => return Err(io::Error::from(io::ErrorKind::ConnectionReset)),
             Work::Idle => push_ping(&mut out),
             Work::Send(packets) => {
-                for envelope in packets {
+                let is_known = |of: &Envelope| first_version(&of.packet) <= version;
+                for envelope in packets.into_iter().filter(is_known) {
                     if !push_frame(&mut out, |out| encode_packet(out, &envelope)) {
                         shared.report(TransportEvent::TooLarge { node: link.node });
                     }

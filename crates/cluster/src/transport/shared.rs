@@ -2,25 +2,39 @@
 //!
 //! A hello is checked here, on both sides: version, cluster, number of groups and node id must fit.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::SystemTime;
 
 use parking_lot::{Mutex, RwLock};
 
 use super::event::{HelloRefusal, TransportEvent};
 use super::link::{Link, PushOutcome};
 use super::options::TransportOptions;
-use crate::codec::Hello;
+use crate::codec::{Hello, HelloDirectory};
 use crate::network::Receiver;
-use crate::packet::Envelope;
+use crate::packet::{Envelope, Packet, Registered};
 
 /// The versions of the protocol that this program speaks, oldest and newest.
-const VERSIONS: (u16, u16) = (1, 1);
+const VERSIONS: (u16, u16) = (1, 2);
 /// The earlier processes of a node that are remembered.
 const MAX_PROCESSES: usize = 16;
+
+/// An open connection to or from another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connection {
+    /// The other node.
+    pub node: u64,
+    /// Whether this node has opened it: its packets go to the other node.
+    pub is_outgoing: bool,
+    /// When it was opened.
+    pub opened_at: SystemTime,
+    /// The bytes that wait to be sent.
+    pub waiting_bytes: usize,
+}
 
 /// The shared state of a transport.
 pub(super) struct Shared {
@@ -30,9 +44,18 @@ pub(super) struct Shared {
     groups: RwLock<HashMap<u64, Arc<dyn Receiver>>>,
     links: RwLock<HashMap<u64, Arc<Link>>>,
     client_addresses: RwLock<HashMap<u64, String>>,
+    /// By group.
+    directories: RwLock<BTreeMap<u64, GroupDirectories>>,
     incoming: Mutex<IncomingConnections>,
     pub(super) is_stopped: AtomicBool,
     dropped_packets: AtomicU64,
+}
+
+/// The directories of a group's nodes.
+struct GroupDirectories {
+    own: u64,
+    /// Those that the group has committed.
+    committed: BTreeMap<u64, u64>,
 }
 
 /// The connections that others have opened.
@@ -42,6 +65,8 @@ struct IncomingConnections {
     streams: HashMap<u64, TcpStream>,
     /// The connection of each node.
     of_node: HashMap<u64, u64>,
+    /// When each node has opened its connection.
+    opened_at: HashMap<u64, SystemTime>,
     /// The processes of each node that have connected, the last one last.
     processes: HashMap<u64, Vec<u64>>,
 }
@@ -56,6 +81,7 @@ impl Shared {
             groups: RwLock::default(),
             links: RwLock::default(),
             client_addresses: RwLock::new(client_addresses),
+            directories: RwLock::default(),
             incoming: Mutex::default(),
             is_stopped: AtomicBool::new(false),
             dropped_packets: AtomicU64::new(0),
@@ -68,6 +94,12 @@ impl Shared {
 
     /// The hello of this node to another one.
     pub(super) fn hello(&self, to: u64) -> Hello {
+        let directories = self.directories.read();
+        let directories = directories.iter().map(|(group, of_group)| HelloDirectory {
+            group: *group,
+            own: of_group.own,
+            of_receiver: of_group.committed.get(&to).copied(),
+        });
         Hello {
             versions: VERSIONS,
             cluster: self.options.cluster,
@@ -76,6 +108,7 @@ impl Shared {
             process: self.process,
             client_address: self.options.client_address.clone().unwrap_or_default(),
             groups: self.options.groups,
+            directories: directories.collect(),
         }
     }
 
@@ -99,6 +132,7 @@ impl Shared {
         if hello.to != own {
             return Err(HelloRefusal::OtherNode { expected: hello.to, found: own });
         }
+        self.compare_directories(hello);
         if !self.links.read().contains_key(&node) {
             return Err(HelloRefusal::UnknownNode { node });
         }
@@ -106,6 +140,26 @@ impl Shared {
             self.client_addresses.write().insert(node, hello.client_address.clone());
         }
         Ok(())
+    }
+
+    /// Tells groups by which directories the other node knows this one. A node that was created
+    /// again may know no node of its group any more, and gets no packets then.
+    fn compare_directories(&self, hello: &Hello) {
+        for HelloDirectory { group, own, of_receiver } in &hello.directories {
+            let is_same = |known: u64| {
+                self.directories.read().get(group).is_none_or(|here| here.own == known)
+            };
+            let Some(directory) = of_receiver.filter(|known| !is_same(*known)) else { continue };
+            let (from, to) = (hello.from, self.options.node);
+            let answer = Registered { from, to, directory, is_committed: true };
+            let packet = Packet::Registered(answer);
+            self.deliver(Envelope { group: *group, directory: *own, packet });
+        }
+    }
+
+    pub(super) fn set_directories(&self, group: u64, own: u64, committed: &BTreeMap<u64, u64>) {
+        let directories = GroupDirectories { own, committed: committed.clone() };
+        self.directories.write().insert(group, directories);
     }
 
     /// Takes a connection that another node has opened.
@@ -151,6 +205,7 @@ impl Shared {
             }
         }
         let old = incoming.of_node.insert(node, id);
+        incoming.opened_at.insert(node, SystemTime::now());
         if let Some(stream) = old.and_then(|old| incoming.streams.get(&old)) {
             // It may be closed already.
             let _ = stream.shutdown(Shutdown::Both);
@@ -178,6 +233,23 @@ impl Shared {
                 let _ = stream.shutdown(Shutdown::Both);
             }
         }
+    }
+
+    /// The open connections, those of this node first.
+    pub(super) fn connections(&self) -> Vec<Connection> {
+        let links = self.links.read();
+        let outgoing = links.values().filter_map(|link| {
+            let (opened_at, waiting_bytes) = link.connection()?;
+            Some(Connection { node: link.node, is_outgoing: true, opened_at, waiting_bytes })
+        });
+        let mut connections: Vec<_> = outgoing.collect();
+        let incoming = self.incoming.lock();
+        connections.extend(incoming.of_node.keys().filter_map(|&node| {
+            let opened_at = *incoming.opened_at.get(&node)?;
+            Some(Connection { node, is_outgoing: false, opened_at, waiting_bytes: 0 })
+        }));
+        connections.sort_by_key(|connection| (!connection.is_outgoing, connection.node));
+        connections
     }
 
     pub(super) fn deliver(&self, envelope: Envelope) {

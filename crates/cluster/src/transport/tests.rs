@@ -221,15 +221,16 @@ fn newer_protocol_is_refused_by_name() {
         process: 1,
         client_address: String::new(),
         groups: 1,
+        directories: Vec::new(),
     };
     let mut out = Vec::new();
     push_frame(&mut out, |out| hello.push(out));
     stream.write_all(&out).unwrap();
-    let refusal = HelloRefusal::Version { node: 2, own: (1, 1), found: (9, 12) };
+    let refusal = HelloRefusal::Version { node: 2, own: (1, 2), found: (9, 12) };
     assert_eq!(one.refuses(), refusal);
     let mut body = Vec::new();
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
-    assert_eq!(Hello::decode(&body).unwrap().versions, (1, 1));
+    assert_eq!(Hello::decode(&body).unwrap().versions, (1, 2));
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
     assert_eq!(Answer::decode(&body).unwrap().refusal, Some(refusal.to_string()));
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
@@ -370,4 +371,39 @@ fn peer_that_does_not_read_neither_blocks_nor_takes_memory() {
     }
     let dropped = one.transport.dropped_packets();
     assert!(dropped > 1000, "only {dropped} packets were dropped");
+}
+
+#[test]
+fn peer_of_an_earlier_version_gets_no_packets_that_it_does_not_know() {
+    let one = peer(1);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    one.transport.set_peer(2, listener.local_addr().unwrap().to_string()).unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut body = Vec::new();
+    read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
+    let hello = Hello { from: 2, to: 1, versions: (1, 1), ..Hello::decode(&body).unwrap() };
+    let mut out = Vec::new();
+    push_frame(&mut out, |out| hello.push(out));
+    push_frame(&mut out, |out| Answer { refusal: None }.push(out));
+    stream.write_all(&out).unwrap();
+    one.is_connected(2);
+    let register = crate::packet::Register { from: 1, to: 2 };
+    one.transport.send(envelope(Packet::Register(register)));
+    let id = StreamId { node: 2, incarnation: 1, number: 1 };
+    let ack = Packet::Ack(ChunkAck { stream: id, from: 1, next: 1 });
+    one.transport.send(envelope(ack.clone()));
+    read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
+    assert_eq!(crate::codec::decode_packet(&body).unwrap().packet, ack);
+}
+
+#[test]
+fn node_that_nobody_knows_hears_that_it_was_created_again() {
+    let (one, two) = (peer(1), peer(2));
+    // Node 1 was created again as the first node of a group of its own: it knows no other.
+    one.transport.set_directories(GROUP, 11, &BTreeMap::new());
+    two.transport.set_directories(GROUP, 20, &BTreeMap::from([(1, 10), (2, 20)]));
+    two.knows(1, &one);
+    assert_eq!(one.refuses(), HelloRefusal::UnknownNode { node: 2 });
+    let answer = crate::packet::Registered { from: 2, to: 1, directory: 10, is_committed: true };
+    assert_eq!(one.packets.recv_timeout(TIMEOUT).unwrap(), Packet::Registered(answer));
 }

@@ -147,10 +147,13 @@ impl TestNode {
 
     /// Closes the node in good order.
     pub(crate) fn stop(&mut self) {
-        if let Some((node, transport)) = self.running.take() {
-            node.shutdown().unwrap();
-            drop(transport);
-        }
+        self.shut_down().unwrap();
+    }
+
+    /// Ends the node. Returns the error that has stopped it earlier.
+    pub(crate) fn shut_down(&mut self) -> Result<()> {
+        // The transport is dropped after it.
+        self.running.take().map_or(Ok(()), |(node, _transport)| node.shutdown())
     }
 }
 

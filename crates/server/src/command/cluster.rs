@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use siltstone_cluster::node::{Role, Status};
 
@@ -82,6 +83,11 @@ fn cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
         (b"replicas" | b"slaves", 3) => replicas(context, groups, &args[2])?,
         (b"myid", 2) => context.replies.bulk(name(groups.first().id()).as_bytes()),
+        (b"myshardid", 2) => {
+            context.replies.bulk(shard_name(groups.shown()).as_bytes());
+        }
+        (b"links", 2) => links(context, groups),
+        (b"failover", 2 | 3) => return cluster_admin::failover(context, groups, args),
         (b"slots", 2) => slots(context, groups),
         (b"shards", 2) => shards(context, groups),
         (b"keyslot", 3) => context.replies.int(slot_of(&args[2]).into()),
@@ -98,7 +104,7 @@ fn cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         (
             b"info" | b"nodes" | b"replicas" | b"slaves" | b"myid" | b"slots" | b"shards"
             | b"keyslot" | b"countkeysinslot" | b"getkeysinslot" | b"status" | b"add-node"
-            | b"remove-node" | b"move-leader" | b"check",
+            | b"remove-node" | b"move-leader" | b"check" | b"myshardid" | b"links" | b"failover",
             _,
         ) => return Err(wrong_subcommand_arity("cluster", &args[1])),
         _ => return Err(bad_subcommand("CLUSTER", &args[1])),
@@ -109,6 +115,36 @@ fn cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 /// The name of a node: 40 hexadecimal digits, as Redis's, of which the last are its number.
 fn name(node: u64) -> String {
     format!("{node:040x}")
+}
+
+/// The name of the shard of a group: 40 hexadecimal digits, as Redis's.
+fn shard_name(replication: &Replication) -> String {
+    format!("{:040x}", replication.node.status().group)
+}
+
+/// The connections to and from other nodes.
+fn links(context: &mut Context<'_>, groups: &Groups) {
+    let connections = groups.connections();
+    let replies = &mut *context.replies;
+    replies.array(connections.len());
+    for connection in connections {
+        let since = connection.opened_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let waiting = connection.waiting_bytes as i64;
+        let (direction, events) = if connection.is_outgoing { ("to", "w") } else { ("from", "r") };
+        replies.map(6);
+        replies.bulk(b"direction");
+        replies.bulk(direction.as_bytes());
+        replies.bulk(b"node");
+        replies.bulk(name(connection.node).as_bytes());
+        replies.bulk(b"create-time");
+        replies.int(since.as_millis() as i64);
+        replies.bulk(b"events");
+        replies.bulk(events.as_bytes());
+        for field in ["send-buffer-allocated", "send-buffer-used"] {
+            replies.bulk(field.as_bytes());
+            replies.int(waiting);
+        }
+    }
 }
 
 /// The leader, if it is known and its address is.
@@ -408,7 +444,9 @@ pub(super) fn replication_info(groups: &Groups, out: &mut String) -> std::fmt::R
     write!(out, "master_repl_offset:{}\r\nraft_term:{}\r\n", status.commit, status.term)?;
     write!(out, "raft_log_first:{}\r\nraft_log_last:{}\r\n", status.log.0, status.log.1)?;
     let refused: Vec<_> = status.refused_nodes.iter().map(u64::to_string).collect();
-    write!(out, "raft_refused_nodes:{}\r\n", refused.join(","))
+    write!(out, "raft_refused_nodes:{}\r\n", refused.join(","))?;
+    let missing: Vec<_> = status.unregistered_at.iter().map(u64::to_string).collect();
+    write!(out, "raft_unregistered_at:{}\r\n", missing.join(","))
 }
 
 /// The reply to ROLE.
@@ -441,23 +479,29 @@ pub(super) fn role(context: &mut Context<'_>, replication: &Replication) {
     replies.int(status.applied as i64);
 }
 
-const HELP: [&str; 28] = [
+const HELP: [&str; 34] = [
     "ADD-NODE <directory> <ip:port@port>",
     "    Add a new node; `siltstone serve --join` sends it.",
     "CHECK START [<group>] | CHECK RESULT <id> [<group>]",
     "    Begin to compute checksums at all nodes as of one entry of the log; return those of this node.",
     "COUNTKEYSINSLOT <slot>",
     "    Return the number of keys in <slot>.",
+    "FAILOVER [FORCE]",
+    "    Let this node take over from the leader; FORCE: hold an election.",
     "GETKEYSINSLOT <slot> <count>",
     "    Return at most <count> keys in <slot>.",
     "INFO",
     "    Return information about the cluster.",
     "KEYSLOT <key>",
     "    Return the hash slot for <key>.",
+    "LINKS",
+    "    Return the connections to and from other nodes.",
     "MOVE-LEADER <node> [<group>]",
     "    Hand the leadership of a group over to a node.",
     "MYID",
     "    Return the node id.",
+    "MYSHARDID",
+    "    Return the id of the node's shard.",
     "NODES",
     "    Return the nodes, a line each, as Redis Cluster does.",
     "REMOVE-NODE <node> [FORCE]",

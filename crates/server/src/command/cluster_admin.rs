@@ -144,6 +144,48 @@ pub(super) fn move_leader(context: &mut Context<'_>, groups: &Groups, args: Args
     Ok(())
 }
 
+/// FAILOVER [FORCE | TAKEOVER], at a follower. With several groups a node is a follower in some,
+/// and each of them has a preferred leader: MOVE-LEADER names it.
+pub(super) fn failover(context: &mut Context<'_>, groups: &Groups, args: Args<'_>) -> Outcome {
+    let is_forced = match args.get(2).map(<[u8]>::to_ascii_lowercase).as_deref() {
+        None => false,
+        Some(b"force") => true,
+        Some(b"takeover") => {
+            return Err(reply_error(
+                "ERR TAKEOVER is refused: a leader needs a majority of its group; use FORCE, or \
+                 start the missing nodes",
+            ));
+        }
+        Some(_) => return Err(SYNTAX),
+    };
+    if groups.are_several() {
+        return Err(reply_error(
+            "ERR with several groups use CLUSTER MOVE-LEADER <node> <group> at the leader",
+        ));
+    }
+    let replication = groups.first();
+    let status = replication.node.status();
+    match status.role {
+        Role::Leader => {
+            return Err(reply_error("ERR You should send CLUSTER FAILOVER to a replica"));
+        }
+        Role::Follower | Role::Candidate => {}
+        Role::Learner | Role::Outsider => {
+            return Err(reply_error("ERR this node does not vote yet; try again later"));
+        }
+    }
+    if status.leader.is_none() && !is_forced {
+        return Err(reply_error("ERR Master is down or failed, please use CLUSTER FAILOVER FORCE"));
+    }
+    replication.node.take_over(is_forced, |outcome| {
+        if let Err(refusal) = outcome {
+            process::log(&format!("taking over: {refusal}"));
+        }
+    });
+    context.replies.ok();
+    Ok(())
+}
+
 /// CHECK START [group], CHECK RESULT id [group]
 pub(super) fn check(context: &mut Context<'_>, groups: &Groups, args: Args<'_>) -> Outcome {
     match (args[2].to_ascii_lowercase().as_slice(), args.len()) {
@@ -210,9 +252,12 @@ fn of_group(replication: &Replication, status: &Status) -> String {
         ("log_bytes", status.log_bytes.to_string()),
         ("table_bytes", table_bytes.to_string()),
         ("snapshots", status.snapshots.to_string()),
+        ("given_up_followers", status.given_up_followers.to_string()),
         ("voters", list(&status.voters)),
         ("learners", list(&status.learners)),
         ("refused_nodes", list(&status.refused_nodes)),
+        ("refused_by", list(&status.refused_by)),
+        ("unregistered_at", list(&status.unregistered_at)),
         ("node_tls", if replication.tls.is_some() { "yes" } else { "no" }.to_owned()),
         ("failure", status.failure.clone().unwrap_or_default().replace('\n', " ")),
     ] {

@@ -30,6 +30,14 @@ pub(super) fn redirect(replication: &Replication, status: &Status, slot: u16) ->
     if let Some(failure) = &status.failure {
         return format!("CLUSTERDOWN this node has failed: {failure}").into();
     }
+    if !status.unregistered_at.is_empty() {
+        let missing: Vec<_> = status.unregistered_at.iter().map(u64::to_string).collect();
+        return format!(
+            "CLUSTERDOWN this node waits for the first start of node {}",
+            missing.join(", ")
+        )
+        .into();
+    }
     let leader = status.leader.as_ref().filter(|leader| leader.node != replication.id());
     match leader.and_then(|leader| replication.member(leader.node)) {
         Some(leader) => format!("MOVED {slot} {}", leader.client).into(),

@@ -186,6 +186,12 @@ impl Page {
                 writeln!(self.text, "siltstone_{name}{label} {}", value(status))?;
             }
         }
+        let help = "Followers that the log was not retained for any more, as it was too large.";
+        self.family("raft_given_up_followers_total", "counter", help)?;
+        for (group, (_, status)) in statuses.iter().enumerate() {
+            let (label, count) = (label(group, ""), status.given_up_followers);
+            writeln!(self.text, "siltstone_raft_given_up_followers_total{label} {count}")?;
+        }
         // Of the leader only.
         self.family("raft_peer_lag_entries", "gauge", "Entries that another node lacks.")?;
         for (group, (_, status)) in statuses.iter().enumerate() {

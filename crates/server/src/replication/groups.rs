@@ -9,10 +9,11 @@
 //! ([`super::membership`]).
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use siltstone_cluster::node::Role;
+use siltstone_cluster::transport::{Connection, Transport};
 
 use super::group_set::{GroupSet, members, only};
 use super::slots::{SLOTS, slot_of};
@@ -24,12 +25,18 @@ pub(crate) struct Groups {
     groups: Vec<Replication>,
     /// The groups at which a command of a follower reads a snapshot.
     snapshots: AtomicU64,
+    transport: Weak<Transport>,
 }
 
 impl Groups {
     /// At least one group.
-    pub(crate) fn new(groups: Vec<Replication>) -> Self {
-        Groups { groups, snapshots: AtomicU64::new(0) }
+    pub(crate) fn new(groups: Vec<Replication>, transport: Weak<Transport>) -> Self {
+        Groups { groups, snapshots: AtomicU64::new(0), transport }
+    }
+
+    /// The open connections to and from other nodes.
+    pub(crate) fn connections(&self) -> Vec<Connection> {
+        self.transport.upgrade().map(|transport| transport.connections()).unwrap_or_default()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -223,6 +223,9 @@ pub(crate) fn start(
         seen: None,
         configured: (**membership.known.read()).clone(),
         ready_term: None,
+        given_up: 0,
+        began: Instant::now(),
+        waits_for: Vec::new(),
     };
     let name = "siltstone-members";
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(|| keeper.run());
@@ -242,15 +245,25 @@ struct Keeper {
     configured: BTreeMap<u64, Member>,
     /// The term in which this leader has committed.
     ready_term: Option<u64>,
+    /// Followers that were given up, by then.
+    given_up: u64,
+    began: Instant,
+    /// The nodes of the last line about a first start that waits.
+    waits_for: Vec<u64>,
 }
 
 impl Keeper {
     fn run(mut self) {
         while let Some(membership) = self.membership.upgrade() {
             let status = membership.node.status();
+            if let Some(failure) = &status.failure {
+                process::log(&format!("this node has failed: {failure}"));
+            }
             if membership.is_stopped.load(Ordering::Acquire) || status.is_stopped {
                 return;
             }
+            self.report_waiting(&membership, &status);
+            self.report_given_up(&status);
             self.read_rows(&membership);
             self.connect(&membership, &status);
             note_active(&membership, &status);
@@ -265,6 +278,35 @@ impl Keeper {
             }
             membership.changed.wait_for(&mut waiting, INTERVAL);
         }
+    }
+
+    /// Says for which nodes a first start waits, if it takes long.
+    fn report_waiting(&mut self, membership: &Membership, status: &Status) {
+        let is_late = self.began.elapsed() >= membership.dead_after;
+        if !is_late || status.unregistered_at == self.waits_for {
+            return;
+        }
+        self.waits_for.clone_from(&status.unregistered_at);
+        let missing: Vec<_> = self.waits_for.iter().map(u64::to_string).collect();
+        process::log(&match missing.is_empty() {
+            true => "all first nodes of the group have been started".to_owned(),
+            false => format!(
+                "waiting for node {}: a group begins once each of its first nodes has been started",
+                missing.join(", ")
+            ),
+        });
+    }
+
+    /// Says that followers were given up.
+    fn report_given_up(&mut self, status: &Status) {
+        if status.given_up_followers > self.given_up {
+            process::log(
+                "the log has reached its limit while a node received a snapshot or caught up after \
+                 it, which now begins anew; a larger --max-log or --snapshot-rate, or fewer writes \
+                 let it end",
+            );
+        }
+        self.given_up = status.given_up_followers;
     }
 
     /// Reads the rows, if there are others than before.

@@ -116,11 +116,20 @@ pub struct ClusterOptions {
     pub tls: Option<NodeTlsFiles>,
     /// The bytes of snapshots that this node sends per second; 0: unlimited.
     pub snapshot_bytes_per_second: u64,
+    /// The size of a group's log from which on entries are not retained any more for a node that
+    /// receives a snapshot, in bytes: that node needs another one then. The log is in memory, too.
+    pub max_log_bytes: u64,
 }
 
 impl ClusterOptions {
     /// The default of `snapshot_bytes_per_second`.
     pub const DEFAULT_SNAPSHOT_RATE: u64 = 64 << 20;
+
+    /// The default of `max_log_bytes`.
+    pub const DEFAULT_MAX_LOG_BYTES: u64 = 1 << 30;
+
+    /// The smallest `max_log_bytes`: twice what makes a node compact its log.
+    pub const MIN_MAX_LOG_BYTES: u64 = 128 << 20;
 
     /// The options of one of the first nodes of a group, with the defaults.
     pub fn new(group: u64, node: u64, members: Vec<Member>, dir: PathBuf) -> Self {
@@ -135,6 +144,7 @@ impl ClusterOptions {
             join: None,
             tls: None,
             snapshot_bytes_per_second: Self::DEFAULT_SNAPSHOT_RATE,
+            max_log_bytes: Self::DEFAULT_MAX_LOG_BYTES,
         }
     }
 }
@@ -172,6 +182,8 @@ impl ClusterOptions {
             "groups",
             "it must be from 1 to 64",
         );
+        let is_large = self.max_log_bytes >= Self::MIN_MAX_LOG_BYTES;
+        require(is_large, "max-log", "it must be at least 128MiB");
         let is_member = self.own().is_some();
         require(is_member, "node-id", "it is not among the nodes of --initial-cluster");
         let mut ids: Vec<_> = self.members.iter().map(|member| member.node).collect();

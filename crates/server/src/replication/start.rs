@@ -5,7 +5,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use siltstone_cluster::node::{Network, Node, NodeDirectory, NodeOptions, START_FILES};
+use siltstone_cluster::node::{Network, Node, NodeDirectory, NodeOptions};
 use siltstone_cluster::transport::{Encryption, Transport, TransportEvent, TransportOptions};
 use siltstone_cluster::{GroupOptions, LogIdentity, RaftLog, TableFilter};
 use siltstone_collections::DeadRows;
@@ -59,15 +59,16 @@ impl NodeThreads {
 }
 
 /// Starts the node, and has it added to its group if it joins one. A node that has lost its log or
-/// its table does not start; a directory that somebody has emptied looks like that of a new node.
+/// its table does not start. One whose directory somebody has emptied starts as a new one, and
+/// stops when the others tell it that it was created again.
 ///
 /// # Errors
 /// Those of the directory, of the network, of joining, and of opening the node.
 pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
     let tls = options.tls.as_ref().map(open_tls).transpose()?.map(Arc::new);
-    let is_new = is_empty(options)?;
     let vfs = Arc::new(Disk::create(&options.dir)?);
-    let found = groups_of(vfs.as_ref(), is_new)?;
+    let found = groups_of(vfs.as_ref())?;
+    let is_new = found.is_none();
     check_groups(found, options)?;
     let mut options = options.clone();
     let mut known = options.members.clone();
@@ -109,6 +110,7 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
         notes.push(of_group);
     }
     directory.iter_mut().try_for_each(NodeDirectory::complete)?;
+    let links = Arc::downgrade(&transport);
     let peers = Arc::new(Peers::new(transport, &others, groups.into()));
     let timeout = options.election_timeout;
     let (mut members, mut replicas, mut first) = (Vec::new(), Vec::new(), None);
@@ -123,15 +125,15 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
         replicas.push(Replication::new(handle, membership, notes, tls.clone()));
     }
     let running = NodeThreads { _members: members, nodes, _directory: directory };
-    Ok(StartedNode { groups: Groups::new(replicas), running })
+    Ok(StartedNode { groups: Groups::new(replicas, links), running })
 }
 
 /// The number of groups of the node in a directory, if there is one.
-fn groups_of(vfs: &dyn Vfs, is_new: bool) -> Result<Option<u16>> {
+fn groups_of(vfs: &dyn Vfs) -> Result<Option<u16>> {
     Ok(match NodeDirectory::groups_in(vfs)? {
         Some(groups) => Some(groups),
         // Its first files have no number of groups.
-        None => (!is_new).then_some(1),
+        None => (!Node::is_new(vfs)?).then_some(1),
     })
 }
 
@@ -215,23 +217,13 @@ fn node_options(options: &ClusterOptions, index: usize, groups: u16) -> NodeOpti
     // Each group has its part of the node's rate.
     let per_tick = (u128::from(rate) * tick.as_micros()).div_ceil(1_000_000 * u128::from(groups));
     group.snapshot_bytes_per_tick = u64::try_from(per_tick).unwrap_or(u64::MAX);
+    group.max_retained_log_bytes = options.max_log_bytes;
     group.filter = TableFilter(Some(Arc::new(DeadRows)));
     NodeOptions { tick, ..NodeOptions::new(group) }
 }
 
 fn open_tls(files: &NodeTlsFiles) -> Result<NodeTls> {
     NodeTls::open(files).map_err(|reason| Error::invalid_option("cluster-tls-cert", reason))
-}
-
-fn is_empty(options: &ClusterOptions) -> Result<bool> {
-    match std::fs::read_dir(&options.dir) {
-        // An interrupted start leaves some of its first files.
-        Ok(mut entries) => Ok(entries.all(|entry| {
-            entry.is_ok_and(|entry| START_FILES.iter().any(|name| entry.file_name() == **name))
-        })),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
-        Err(error) => Err(Error::io("list", options.dir.display().to_string(), &error)),
-    }
 }
 
 /// The line for what an operator wants to know.

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use siltstone_cluster::node::{Committed, NoPeers, Node, NodeOptions, RequestError};
-use siltstone_cluster::{Change, GroupOptions};
+use parking_lot::Mutex;
+use siltstone_cluster::network::{Network, Receiver};
+use siltstone_cluster::node::{Committed, Node, NodeOptions, RequestError};
+use siltstone_cluster::packet::Register;
+use siltstone_cluster::{Change, Envelope, GroupOptions, Packet};
 use siltstone_engine::{Clock, Cursor, Durability, Engine, KeyRange, SystemClock, WriteBatch};
 use siltstone_testkit::TestRng;
 use siltstone_vfs::Ram;
@@ -23,12 +26,33 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Far above what a busy machine takes.
 const LONG: Duration = Duration::from_secs(20);
 
+/// The network of a node whose peers are not there.
+#[derive(Default)]
+struct AbsentPeers(Mutex<Option<Arc<dyn Receiver>>>);
+
+impl Network for AbsentPeers {
+    fn send(&self, _envelope: Envelope) {}
+
+    fn attach(&self, _group: u64, receiver: Arc<dyn Receiver>) {
+        *self.0.lock() = Some(receiver);
+    }
+
+    fn detach(&self, _group: u64) {
+        *self.0.lock() = None;
+    }
+
+    fn client_address(&self, _node: u64) -> Option<String> {
+        None
+    }
+}
+
 fn start() -> (Node, Replication) {
-    start_with(10, LONG)
+    let (node, replication, _) = start_with(10, LONG);
+    (node, replication)
 }
 
 /// Starts a group of one node, which takes requests for lost after three timeouts.
-fn start_with(election_ticks: usize, timeout: Duration) -> (Node, Replication) {
+fn start_with(election_ticks: usize, timeout: Duration) -> (Node, Replication, Arc<AbsentPeers>) {
     let notes = Notes::default();
     let own: Member = "1=127.0.0.1:7001".parse().unwrap();
     let options = ClusterOptions::new(1, 1, vec![own], "unused".into());
@@ -38,13 +62,14 @@ fn start_with(election_ticks: usize, timeout: Duration) -> (Node, Replication) {
         drain: Duration::from_millis(100),
         ..NodeOptions::new(group)
     };
-    let (open, network) = (opener(&options, &notes), Arc::new(NoPeers::default()));
-    let node = Node::create(node, Arc::new(Ram::new()), open, network, &[1]).unwrap();
+    let (open, network) = (opener(&options, &notes), Arc::new(AbsentPeers::default()));
+    let vfs = Arc::new(Ram::new());
+    let node = Node::create(node, vfs, open, network.clone(), &[1]).unwrap();
     let handle = node.handle().clone();
     let membership = Arc::new(Membership::new(handle.clone(), own, &[own], false, timeout));
     let replication = Replication::new(handle, membership, &notes, None);
     wait(&replication, Progress::Began);
-    (node, replication)
+    (node, replication, network)
 }
 
 type Done = Box<dyn FnOnce(Result<Committed, RequestError>) + Send>;
@@ -56,10 +81,22 @@ fn commit(send: impl FnOnce(Done)) {
     assert!(outcome.recv().unwrap());
 }
 
-/// Adds a voter that is not there: nothing is committed any more.
-fn add_absent_voter(replication: &Replication) {
-    for change in [Change::AddLearner(2), Change::Promote(2)] {
-        commit(|done| replication.node.change_membership(vec![change], done));
+/// Adds a voter that has sent one packet: nothing is committed any more.
+fn add_absent_voter(replication: &Replication, network: &AbsentPeers) {
+    let node = &replication.node;
+    commit(|done| node.change_membership(vec![Change::AddLearner(2)], done));
+    let packet = Packet::Register(Register { from: 2, to: 1 });
+    let receiver = network.0.lock().clone().unwrap();
+    receiver.deliver(Envelope { group: 1, directory: 20, packet });
+    // Its directory is committed first.
+    loop {
+        let (done, outcome) = channel();
+        node.change_membership(vec![Change::Promote(2)], move |result| {
+            done.send(result.is_ok()).unwrap();
+        });
+        if outcome.recv().unwrap() {
+            return;
+        }
     }
 }
 
@@ -201,8 +238,8 @@ fn expiry_of_an_uncommitted_write_that_a_scan_has_seen_is_committed_before_the_r
 #[test]
 fn leader_whose_request_is_not_answered_gives_up_and_says_so() {
     // Raft itself would find out after 10 s.
-    let (node, replication) = start_with(2000, Duration::from_millis(100));
-    add_absent_voter(&replication);
+    let (node, replication, network) = start_with(2000, Duration::from_millis(100));
+    add_absent_voter(&replication, &network);
     let mut batch = WriteBatch::new();
     batch.put(b"k", b"v");
     replication.table.write(&batch, Durability::Buffered).unwrap();
@@ -219,11 +256,11 @@ fn leader_whose_request_is_not_answered_gives_up_and_says_so() {
 
 #[test]
 fn node_that_asks_to_be_added_is_answered_while_another_addition_is_not_committed() {
-    let (node, replication) = start_with(2000, LONG);
+    let (node, replication, network) = start_with(2000, LONG);
     let mut batch = WriteBatch::new();
     members::put(&mut batch, &MemberRow { member: replication.membership.own, directory: 0 }, 3);
     commit(|done| replication.node.propose(None, batch, done));
-    add_absent_voter(&replication);
+    add_absent_voter(&replication, &network);
     let membership = replication.membership.clone();
     let asks = |directory: u64, port: u16| {
         let own = Member::at(0, &format!("127.0.0.1:{port}")).unwrap();

@@ -197,6 +197,10 @@ fn cluster_commands_describe_one_shard_with_all_slots() {
         let id = format!("{:040x}", 1);
         client.expect(&[
             ("CLUSTER MYID", &format!("\"{id}\"")),
+            ("CLUSTER MYSHARDID", &format!("\"{id}\"")),
+            ("CLUSTER LINKS", "[]"),
+            ("CLUSTER FAILOVER", "-ERR You should send CLUSTER FAILOVER to a replica"),
+            ("CLUSTER FAILOVER NOW", "-ERR syntax error"),
             ("CLUSTER KEYSLOT foo", ":12182"),
             ("CLUSTER SLOTS", &format!("[[:0, :16383, [\"127.0.0.1\", :7001, \"{id}\", []]]]")),
             ("SET foo 1", "+OK"),
