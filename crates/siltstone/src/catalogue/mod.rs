@@ -60,6 +60,7 @@ pub struct Catalogue {
 
 /// A table's engine and options.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct TableSpec {
     /// The engine's name.
     pub engine: String,
