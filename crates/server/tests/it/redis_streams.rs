@@ -326,7 +326,8 @@ fn transactions_and_scripts_read_without_waiting() {
 
 #[test]
 fn readers_in_scripts_do_not_wait() {
-    let mut client = TestServer::start().client();
+    let server = TestServer::start();
+    let mut client = server.client();
     client.expect(&[("XADD s 1 k 1", "\"1-0\""), ("XGROUP CREATE s g 0", "+OK")]);
     let entry = "[[\"s\", [[\"1-0\", [\"k\", \"1\"]]]]]";
     for (read, reply) in [
