@@ -85,6 +85,7 @@ pub mod request;
 mod space;
 #[cfg(not(loom))]
 pub mod store;
+#[cfg(not(loom))]
 mod system;
 #[cfg(not(loom))]
 mod words;
