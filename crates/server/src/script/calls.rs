@@ -2,7 +2,7 @@
 //!
 //! The functions are created once per interpreter. They find the server that the running script
 //! sees in a variable of the thread, which is set during a run only: functions that captured it
-//! would have to be created and collected for each run, which took as long as a small script.
+//! would have to be created and collected for each run.
 
 use std::rc::Rc;
 
