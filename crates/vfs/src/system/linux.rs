@@ -4,11 +4,11 @@
 //!
 //! Source: the manual pages of the calls; mmap(2) on MAP_SYNC.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::{self, NonNull};
 
@@ -22,6 +22,9 @@ use rustix::mm::{
 use rustix::process::{Resource, getrlimit};
 
 use super::shared::{MAP_BYTES, has_no_holes};
+#[cfg(feature = "encryption")]
+pub(crate) use super::unix::foreign_access;
+pub(crate) use super::unix::{FileId, file_id, read_at, read_exact_at, sync_data, write_all_at};
 
 /// The magic number of tmpfs, a file system in memory.
 const TMPFS: u64 = 0x0102_1994;
@@ -31,38 +34,6 @@ const XFS: u64 = 0x5846_5342;
 
 /// The error code of a failing device.
 pub(crate) const IO_ERROR_CODE: i32 = Errno::IO.raw_os_error();
-
-/// Reads some bytes at an offset.
-pub(crate) fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-    file.read_at(buf, offset)
-}
-
-/// Fills `buf` from an offset.
-pub(crate) fn read_exact_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<()> {
-    file.read_exact_at(buf, offset)
-}
-
-/// Writes all bytes at an offset.
-pub(crate) fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-    file.write_all_at(bytes, offset)
-}
-
-/// `fdatasync`: the bytes and the metadata needed to read them, including the length.
-pub(crate) fn sync_data(file: &File, _path: &Path, _is_writable: bool) -> io::Result<()> {
-    file.sync_data()
-}
-
-/// Identifies a file while it exists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FileId {
-    device: u64,
-    inode: u64,
-}
-
-/// The file of this metadata.
-pub(crate) fn file_id(metadata: &Metadata) -> Option<FileId> {
-    Some(FileId { device: metadata.dev(), inode: metadata.ino() })
-}
 
 /// The number of names of a file. Asks for the link count alone. A request for the modification
 /// time (as `File::metadata` makes) would have the kernel give the next write a timestamp of its
@@ -212,12 +183,6 @@ pub(crate) fn lock_holder(file: &File) -> Option<u32> {
         }
     };
     locks.lines().find_map(of_line)
-}
-
-/// The mode of a file that others than its owner have access to.
-#[cfg(feature = "encryption")]
-pub(crate) fn foreign_access(metadata: &Metadata) -> Option<u32> {
-    Some(metadata.mode() & 0o777).filter(|mode| mode & 0o077 != 0)
 }
 
 /// Pages of memory, unmapped on drop.

@@ -5,7 +5,7 @@
 //! | `linux` | on Linux | direct reads, reserved space, holes, mappings, writeback, limits |
 //! | `portable` | elsewhere, and with `--cfg siltstone_portable` | the standard library alone |
 //!
-//! Both have the same items, but for those that only append files use, which the portable form does
+//! `unix` is the part that both have on Unix. Both have the same items, but for those that only append files use, which the portable form does
 //! not have: mapped windows and their preparation. A port to another system is one more module
 //! here; until then it has the portable form, which lacks the following and is slower for it.
 //!
@@ -25,6 +25,8 @@ mod linux;
 #[cfg(not(all(target_os = "linux", not(siltstone_portable))))]
 mod portable;
 mod shared;
+#[cfg(unix)]
+mod unix;
 
 #[cfg(all(target_os = "linux", not(siltstone_portable)))]
 use linux as form;

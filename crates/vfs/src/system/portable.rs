@@ -2,7 +2,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fs::File;
-#[cfg(feature = "encryption")]
+#[cfg(all(feature = "encryption", not(unix)))]
 use std::fs::Metadata;
 use std::io;
 use std::ops::Range;
@@ -15,11 +15,12 @@ use super::shared::has_no_holes;
 /// themselves, and touch all pages.
 const ALIGN: usize = align_of::<u64>();
 
+#[cfg(all(feature = "encryption", unix))]
+pub(crate) use super::unix::foreign_access;
 #[cfg(unix)]
-pub(crate) use unix::{
-    Directory, FileId, IO_ERROR_CODE, file_id, links, read_at, read_exact_at, sync_data,
-    write_all_at,
-};
+pub(crate) use super::unix::{FileId, file_id, read_at, read_exact_at, sync_data, write_all_at};
+#[cfg(unix)]
+pub(crate) use unix::{Directory, IO_ERROR_CODE, links};
 #[cfg(windows)]
 pub(crate) use windows::{
     Directory, FileId, IO_ERROR_CODE, file_id, links, read_at, read_exact_at, sync_data,
@@ -28,46 +29,13 @@ pub(crate) use windows::{
 
 #[cfg(unix)]
 mod unix {
-    use std::fs::{File, Metadata};
+    use std::fs::File;
     use std::io;
-    use std::os::unix::fs::{FileExt, MetadataExt};
+    use std::os::unix::fs::MetadataExt;
     use std::path::Path;
 
     /// The error code of a failing device: EIO.
     pub(crate) const IO_ERROR_CODE: i32 = 5;
-
-    /// Reads some bytes at an offset.
-    pub(crate) fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        file.read_at(buf, offset)
-    }
-
-    /// Fills `buf` from an offset.
-    pub(crate) fn read_exact_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        file.read_exact_at(buf, offset)
-    }
-
-    /// Writes all bytes at an offset.
-    pub(crate) fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-        file.write_all_at(bytes, offset)
-    }
-
-    /// Makes the bytes and the length durable. On macOS the standard library also has the device
-    /// write its cache (`F_FULLFSYNC`).
-    pub(crate) fn sync_data(file: &File, _path: &Path, _is_writable: bool) -> io::Result<()> {
-        file.sync_data()
-    }
-
-    /// Identifies a file while it exists.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(crate) struct FileId {
-        device: u64,
-        inode: u64,
-    }
-
-    /// The file of this metadata.
-    pub(crate) fn file_id(metadata: &Metadata) -> Option<FileId> {
-        Some(FileId { device: metadata.dev(), inode: metadata.ino() })
-    }
 
     /// The number of names of a file.
     pub(crate) fn links(file: &File) -> io::Result<Option<u64>> {
@@ -251,13 +219,6 @@ pub(crate) const HAS_LOCK_HOLDERS: bool = false;
 /// Unknown.
 pub(crate) fn lock_holder(_file: &File) -> Option<u32> {
     None
-}
-
-/// The mode of a file that others than its owner have access to; `None` if that is unknown.
-#[cfg(all(feature = "encryption", unix))]
-pub(crate) fn foreign_access(metadata: &Metadata) -> Option<u32> {
-    let mode = std::os::unix::fs::MetadataExt::mode(metadata);
-    Some(mode & 0o777).filter(|mode| mode & 0o077 != 0)
 }
 
 /// Unknown.
