@@ -443,21 +443,29 @@ fn node_without_a_vote_forgets_a_leader_that_is_silent() {
     assert_eq!(nodes[1].leader(), None);
 }
 
+/// Proposes a row of 100 bytes.
+fn write(node: &mut Group, key: u32) {
+    let mut batch = WriteBatch::new();
+    batch.put(&key.to_be_bytes(), &[7; 96]);
+    node.propose(&batch).unwrap();
+}
+
+/// A leader with 200 rows and a small log, and a learner that needs a snapshot of it.
+fn leader_with_new_learner(options: GroupOptions) -> [Group; 2] {
+    let leader = Group::create(Arc::new(Ram::new()), open_table(), options, &[1]).unwrap();
+    let mut nodes = [leader, node_on(Arc::new(Ram::new()), 2, &[])];
+    elect(&mut nodes);
+    (0..200).for_each(|key| write(&mut nodes[0], key));
+    settle(&mut nodes);
+    nodes[0].change_membership(&[Change::AddLearner(2)]).unwrap();
+    nodes
+}
+
 #[test]
 fn follower_needs_one_snapshot_though_the_log_grows_beyond_its_limit_meanwhile() {
     let mut options = GroupOptions::new(1, 1, 1);
     (options.max_chunk_bytes, options.max_log_bytes, options.retained_entries) = (500, 2000, 2);
-    let leader = Group::create(Arc::new(Ram::new()), open_table(), options, &[1]).unwrap();
-    let mut nodes = [leader, node_on(Arc::new(Ram::new()), 2, &[])];
-    elect(&mut nodes);
-    let write = |node: &mut Group, key: u32| {
-        let mut batch = WriteBatch::new();
-        batch.put(&key.to_be_bytes(), &[7; 96]);
-        node.propose(&batch).unwrap();
-    };
-    (0..200).for_each(|key| write(&mut nodes[0], key));
-    settle(&mut nodes);
-    nodes[0].change_membership(&[Change::AddLearner(2)]).unwrap();
+    let mut nodes = leader_with_new_learner(options);
     let (mut streams, mut sent) = (std::collections::BTreeSet::new(), Vec::new());
     for key in 0..200 {
         nodes.iter_mut().for_each(Group::tick);
@@ -487,17 +495,7 @@ fn log_does_not_grow_beyond_its_limit_while_a_follower_is_too_slow() {
     let mut options = GroupOptions::new(1, 1, 1);
     (options.max_chunk_bytes, options.max_log_bytes, options.retained_entries) = (500, 2000, 2);
     options.max_retained_log_bytes = 8000;
-    let leader = Group::create(Arc::new(Ram::new()), open_table(), options, &[1]).unwrap();
-    let mut nodes = [leader, node_on(Arc::new(Ram::new()), 2, &[])];
-    elect(&mut nodes);
-    let write = |node: &mut Group, key: u32| {
-        let mut batch = WriteBatch::new();
-        batch.put(&key.to_be_bytes(), &[7; 96]);
-        node.propose(&batch).unwrap();
-    };
-    (0..200).for_each(|key| write(&mut nodes[0], key));
-    settle(&mut nodes);
-    nodes[0].change_membership(&[Change::AddLearner(2)]).unwrap();
+    let mut nodes = leader_with_new_learner(options);
     let mut largest = 0;
     for key in 0..400 {
         nodes.iter_mut().for_each(Group::tick);

@@ -19,7 +19,7 @@ use crate::network::Receiver;
 use crate::packet::{Envelope, Packet, Registered};
 
 /// The versions of the protocol that this program speaks, oldest and newest.
-const VERSIONS: (u16, u16) = (1, 2);
+pub(super) const VERSIONS: (u16, u16) = (1, 2);
 /// The earlier processes of a node that are remembered.
 const MAX_PROCESSES: usize = 16;
 

@@ -343,20 +343,26 @@ fn links_of_nodes_with_a_short_election_timeout_are_tried_again_soon() {
     assert!(matches!(failed, TransportEvent::Disconnected { node: 2, .. }), "{failed:?}");
 }
 
-#[test]
-fn peer_that_does_not_read_neither_blocks_nor_takes_memory() {
-    let one = peer(1);
+/// Connects node 1 to a node 2 that is a socket of the test and speaks these versions.
+fn connect_by_hand(one: &Peer, versions: (u16, u16)) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     one.transport.set_peer(2, listener.local_addr().unwrap().to_string()).unwrap();
     let (mut stream, _) = listener.accept().unwrap();
     let mut body = Vec::new();
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
-    let hello = Hello { from: 2, to: 1, ..Hello::decode(&body).unwrap() };
+    let hello = Hello { from: 2, to: 1, versions, ..Hello::decode(&body).unwrap() };
     let mut out = Vec::new();
     push_frame(&mut out, |out| hello.push(out));
     push_frame(&mut out, |out| Answer { refusal: None }.push(out));
     stream.write_all(&out).unwrap();
     one.is_connected(2);
+    stream
+}
+
+#[test]
+fn peer_that_does_not_read_neither_blocks_nor_takes_memory() {
+    let one = peer(1);
+    let _stream = connect_by_hand(&one, super::shared::VERSIONS);
     let row = crate::packet::Row { key: vec![0; 50], value: vec![0; 50_000], expires_at: None };
     let chunk = crate::packet::Chunk {
         stream: StreamId { node: 1, incarnation: 1, number: 1 },
@@ -376,17 +382,8 @@ fn peer_that_does_not_read_neither_blocks_nor_takes_memory() {
 #[test]
 fn peer_of_an_earlier_version_gets_no_packets_that_it_does_not_know() {
     let one = peer(1);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    one.transport.set_peer(2, listener.local_addr().unwrap().to_string()).unwrap();
-    let (mut stream, _) = listener.accept().unwrap();
+    let mut stream = connect_by_hand(&one, (1, 1));
     let mut body = Vec::new();
-    read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
-    let hello = Hello { from: 2, to: 1, versions: (1, 1), ..Hello::decode(&body).unwrap() };
-    let mut out = Vec::new();
-    push_frame(&mut out, |out| hello.push(out));
-    push_frame(&mut out, |out| Answer { refusal: None }.push(out));
-    stream.write_all(&out).unwrap();
-    one.is_connected(2);
     let register = crate::packet::Register { from: 1, to: 2 };
     one.transport.send(envelope(Packet::Register(register)));
     let id = StreamId { node: 2, incarnation: 1, number: 1 };
