@@ -212,7 +212,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB")]
     snapshot_rate: u64,
     /// The size of a group's log, on disk and in memory, at which a node that receives a snapshot
-    /// is not waited for any more: the snapshot begins anew then. At least 128MiB
+    /// is not waited for any more: the snapshot begins again then. At least 128MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1GiB")]
     max_log: u64,
     /// The number of the replicated table, the same at all its nodes: nodes of different tables

@@ -18,7 +18,7 @@ pub trait Network: Send + Sync {
     fn detach(&self, group: u64);
 
     /// The directory of this node in a group, and those that the group has committed: a network may
-    /// tell a node that it was created again under its old id, which reaches no member else.
+    /// tell a node that it was created again under its old id and that reaches no other member.
     fn set_directories(&self, _group: u64, _own: u64, _committed: &BTreeMap<u64, u64>) {}
 
     /// The address at which a node serves clients, if it is known.

@@ -42,7 +42,7 @@ impl Invariants {
         self.applied.last_key_value().map_or(0, |(index, _)| *index)
     }
 
-    /// Forgets what a node was, which begins anew.
+    /// Forgets what a node was, which begins again.
     pub(super) fn forget(&mut self, node: u64) {
         self.nodes.remove(&node);
     }

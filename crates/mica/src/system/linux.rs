@@ -75,7 +75,7 @@ pub(crate) fn map_mirrored(bytes: usize, is_reserved: bool) -> io::Result<NonNul
 /// Unmaps memory of [`map`], or twice the bytes of [`map_mirrored`].
 ///
 /// # Safety
-/// It was mapped there with so many bytes, and nobody uses it any more.
+/// It was mapped there with this length, and nobody uses it any more.
 pub(crate) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
     let bytes = bytes.next_multiple_of(SMALL_PAGE_BYTES);
     // SAFETY: the caller guarantees it. A failure would leave it mapped, which hurts no one.

@@ -29,7 +29,7 @@ pub(crate) fn map_mirrored(_bytes: usize, _is_reserved: bool) -> io::Result<NonN
 /// Frees memory of [`map`].
 ///
 /// # Safety
-/// It was allocated there with so many bytes, and nobody uses it any more.
+/// It was allocated there with this length, and nobody uses it any more.
 pub(crate) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
     // SAFETY: `map` has checked the size and the alignment.
     let layout = unsafe { Layout::from_size_align_unchecked(bytes, ALIGN) };

@@ -283,6 +283,11 @@ mod tests {
         assert!(parse("GT").unwrap().allow(Some(4), 5));
         assert!(!parse("xx").unwrap().allow(None, 5));
         assert!(!parse("nx").unwrap().allow(Some(4), 5));
+        assert!(parse("nx").unwrap().allow(None, 5));
+        assert!(parse("xx").unwrap().allow(Some(4), 5));
+        // A time that stays as it is.
+        assert!(!parse("gt").unwrap().allow(Some(5), 5));
+        assert!(!parse("lt").unwrap().allow(Some(5), 5));
         // The maximum time is a time, not "no expiry".
         assert!(!parse("nx").unwrap().allow(Some(i64::MAX as u64), 5));
         assert!(parse("xx").unwrap().allow(Some(i64::MAX as u64), 5));

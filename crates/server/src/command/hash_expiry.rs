@@ -219,22 +219,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_compare_with_no_expiry_as_the_latest() {
-        for (word, without, earlier, same, later) in [
-            ("fields", true, true, true, true),
-            ("NX", true, false, false, false),
-            ("xx", false, true, true, true),
-            ("gt", false, true, false, false),
-            ("Lt", true, false, false, true),
-        ] {
-            let mut conditions = Conditions::default();
-            conditions.add(word.as_bytes());
-            let found = [None, Some(4), Some(5), Some(6)].map(|old| conditions.allow(old, 5));
-            assert_eq!(found, [without, earlier, same, later], "{word}");
-        }
-    }
-
-    #[test]
     fn times_beyond_those_of_redis_are_refused() {
         let now = 1_800_000_000_000;
         let parse = |word: &str, unit| time_ms(word.as_bytes(), unit, now, "hexpire");

@@ -2,7 +2,8 @@
 //!
 //! A command that finds nothing and waits is parked ([`super::parking`]) and run again after a
 //! write of one of its keys. `$` is replaced by the last id of that moment before, so that the
-//! second run knows what is new; `+` is the last entry at each run. XREADGROUP is answered with an error if its group disappears.
+//! second run knows what is new; `+` is the last entry at each run. XREADGROUP is answered with an
+//! error if its group disappears.
 //!
 //! XREADGROUP delivers as many entries as a reply takes: what is delivered, and does not arrive,
 //! is not offered again. An entry that is too large by itself is delivered if it becomes pending.

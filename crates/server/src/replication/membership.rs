@@ -302,7 +302,7 @@ impl Keeper {
         if status.given_up_followers > self.given_up {
             process::log(
                 "the log has reached its limit while a node received a snapshot or caught up after \
-                 it, which now begins anew; a larger --max-log or --snapshot-rate, or fewer writes \
+                 it, which now begins again; a larger --max-log or --snapshot-rate, or fewer writes \
                  let it end",
             );
         }

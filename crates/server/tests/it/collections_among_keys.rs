@@ -181,14 +181,13 @@ fn scan_of_a_large_collection_returns_every_element() {
             client.call(&format!("ZADD z {n} member{n}"));
             client.call(&format!("HSET h member{n} {n}"));
         }
-        let without_values = " NOVALUES";
-        let calls = [
+        let scans = [
             ("SSCAN s", "", 1),
             ("ZSCAN z", "", 2),
             ("HSCAN h", "", 2),
-            ("HSCAN h", without_values, 1),
+            ("HSCAN h", " NOVALUES", 1),
         ];
-        for (command, option, words) in calls {
+        for (command, option, words) in scans {
             let (mut cursor, mut calls) = ("0".to_owned(), 0);
             let mut seen = std::collections::BTreeSet::new();
             loop {
