@@ -58,7 +58,7 @@ pub trait OpenTable: Checkpoint + Report + Clear {
     /// Those of [`LogStructuredEngine::open`].
     fn recover(vfs: Arc<dyn Vfs>, env: Env, options: Self::Options) -> Result<(Arc<Self>, bool)>;
 
-    /// Begins background work, and flushes the recovered memtable if it must be.
+    /// Flushes the recovered memtable if it must be.
     ///
     /// # Errors
     /// Those of the flush.
@@ -208,6 +208,8 @@ impl<T: OpenTable> LogStructuredEngine<T> {
         let engine = LogStructuredEngine { table };
         engine.core().background.retry_with(engine.core().me.clone(), T::core);
         engine.table.start(must_flush)?;
+        // Those that were due when the table was closed, or are due by other options.
+        engine.table.schedule_jobs();
         Ok(engine)
     }
 

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::{Arc, RwLock};
 
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use divan::Bencher;
+use divan::counter::ItemsCount;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use siltstone_structures::blink_tree::{BLinkTree, NewVersion};
 
@@ -37,71 +38,88 @@ fn load_tree(tree: &Tree, keys: &[[u8; 16]]) {
     }
 }
 
-fn inserts(criterion: &mut Criterion) {
-    let keys = random_keys();
-    let mut sorted = keys.clone();
-    sorted.sort_unstable();
-    let mut group = criterion.benchmark_group("insert");
-    group.throughput(Throughput::Elements(KEYS as u64)).sample_size(10);
-    for (name, keys) in [("random", &keys), ("ascending", &sorted)] {
-        group.bench_function(format!("blink_tree/{name}"), |bencher| {
-            let fresh = || BLinkTree::new();
-            bencher.iter_batched_ref(fresh, |list| load(list, keys), BatchSize::PerIteration);
-        });
-        group.bench_function(format!("btree/{name}"), |bencher| {
-            let fresh = Tree::default;
-            bencher.iter_batched_ref(fresh, |tree| load_tree(tree, keys), BatchSize::PerIteration);
-        });
+/// The order in which keys are inserted.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Random,
+    Ascending,
+}
+
+impl Order {
+    fn keys(self) -> Vec<[u8; 16]> {
+        let mut keys = random_keys();
+        if let Order::Ascending = self {
+            keys.sort_unstable();
+        }
+        keys
     }
-    group.bench_function("blink_tree/random, two threads", |bencher| {
-        let fresh = || BLinkTree::new();
-        let two = |list: &mut BLinkTree| {
-            let list = &*list;
-            std::thread::scope(|scope| {
-                keys.chunks(KEYS / 2).for_each(|half| drop(scope.spawn(move || load(list, half))));
-            });
-        };
-        bencher.iter_batched_ref(fresh, two, BatchSize::PerIteration);
-    });
-    group.finish();
 }
 
-fn reads(criterion: &mut Criterion) {
+#[divan::bench(sample_count = 10, args = [Order::Random, Order::Ascending])]
+fn insert(bencher: Bencher, order: Order) {
+    let keys = order.keys();
+    let bencher = bencher.counter(ItemsCount::new(KEYS)).with_inputs(BLinkTree::new);
+    bencher.bench_refs(|list| load(list, &keys));
+}
+
+#[divan::bench(sample_count = 10, args = [Order::Random, Order::Ascending])]
+fn insert_into_btree(bencher: Bencher, order: Order) {
+    let keys = order.keys();
+    let bencher = bencher.counter(ItemsCount::new(KEYS)).with_inputs(Tree::default);
+    bencher.bench_refs(|tree| load_tree(tree, &keys));
+}
+
+#[divan::bench(sample_count = 10)]
+fn insert_by_two_threads(bencher: Bencher) {
     let keys = random_keys();
-    let list = Arc::new(BLinkTree::new());
-    load(&list, &keys);
-    let tree = Tree::default();
-    load_tree(&tree, &keys);
-    let mut group = criterion.benchmark_group("read");
-    let mut rng = StdRng::seed_from_u64(2);
-    group.bench_function("blink_tree/get", |bencher| {
-        bencher.iter(|| {
-            let key = &keys[rng.random_range(0..KEYS)];
-            list.get(key, u64::MAX).map(|version| version.value[0])
+    let bencher = bencher.counter(ItemsCount::new(KEYS)).with_inputs(BLinkTree::new);
+    bencher.bench_refs(|list| {
+        let list = &*list;
+        std::thread::scope(|scope| {
+            keys.chunks(KEYS / 2).for_each(|half| drop(scope.spawn(move || load(list, half))));
         });
     });
-    group.bench_function("btree/get", |bencher| {
-        bencher.iter(|| {
-            let key = &keys[rng.random_range(0..KEYS)];
-            let tree = tree.read().expect("nobody panics here");
-            tree.get(key.as_slice()).and_then(|versions| Some(versions.last_key_value()?.1[0]))
-        });
-    });
-    group.bench_function("blink_tree/scan 100", |bencher| {
-        let mut cursor = list.cursor();
-        bencher.iter(|| {
-            cursor.seek(&keys[rng.random_range(0..KEYS)]);
-            for _ in 0..100 {
-                if !cursor.valid() {
-                    break;
-                }
-                black_box(cursor.newest().value[0]);
-                cursor.next();
-            }
-        });
-    });
-    group.finish();
 }
 
-criterion_group!(benches, inserts, reads);
-criterion_main!(benches);
+#[divan::bench]
+fn get(bencher: Bencher) {
+    let (keys, list, mut rng) = (random_keys(), BLinkTree::new(), StdRng::seed_from_u64(2));
+    load(&list, &keys);
+    bencher.bench_local(|| {
+        let key = &keys[rng.random_range(0..KEYS)];
+        list.get(key, u64::MAX).map(|version| version.value[0])
+    });
+}
+
+#[divan::bench]
+fn get_from_btree(bencher: Bencher) {
+    let (keys, tree, mut rng) = (random_keys(), Tree::default(), StdRng::seed_from_u64(2));
+    load_tree(&tree, &keys);
+    bencher.bench_local(|| {
+        let key = &keys[rng.random_range(0..KEYS)];
+        let tree = tree.read().expect("nobody panics here");
+        tree.get(key.as_slice()).and_then(|versions| Some(versions.last_key_value()?.1[0]))
+    });
+}
+
+#[divan::bench]
+fn scan_100(bencher: Bencher) {
+    let keys = random_keys();
+    let (list, mut rng) = (Arc::new(BLinkTree::new()), StdRng::seed_from_u64(2));
+    load(&list, &keys);
+    let mut cursor = list.cursor();
+    bencher.bench_local(|| {
+        cursor.seek(&keys[rng.random_range(0..KEYS)]);
+        for _ in 0..100 {
+            if !cursor.valid() {
+                break;
+            }
+            black_box(cursor.newest().value[0]);
+            cursor.next();
+        }
+    });
+}
+
+fn main() {
+    divan::main();
+}

@@ -2,12 +2,13 @@
 //!
 //! 64 MiB of entries with keys of 16 bytes and values of 100 bytes, in memory; `cached` has all
 //! blocks in the cache, `uncached` reads, verifies and parses its block each time.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench may panic and print")]
+#![allow(clippy::unwrap_used, reason = "a benchmark may panic")]
 
 use std::hint::black_box;
 use std::sync::Arc;
 
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use divan::Bencher;
+use divan::counter::ItemsCount;
 use siltstone_engine::Purpose;
 use siltstone_structures::hash64;
 use siltstone_table::{
@@ -59,125 +60,112 @@ impl Rng {
     }
 }
 
-fn lookups(c: &mut Criterion) {
+/// A table of all entries, open.
+fn table(cache: Option<Arc<BlockCache>>) -> Arc<Table> {
     let vfs = Ram::new();
-    let meta = build(&vfs, "table", ENTRIES, Compression::None);
-    let open = |cache: Option<Arc<BlockCache>>| {
-        let file = vfs.open("table", Mode::Read).unwrap();
-        Arc::new(Table::open(file, "table", NUMBER, cache).unwrap())
-    };
-    let cache = Arc::new(BlockCache::new(512 << 20));
-    let cached = open(Some(cache));
-    println!(
-        "{} entries, {} blocks, {} MiB; index {} KiB, filter {} KiB",
-        meta.entries,
-        meta.blocks,
-        meta.bytes >> 20,
-        cached.index_bytes() >> 10,
-        cached.filter_bytes() >> 10
-    );
+    build(&vfs, "table", ENTRIES, Compression::None);
+    let file = vfs.open("table", Mode::Read).unwrap();
+    Arc::new(Table::open(file, "table", NUMBER, cache).unwrap())
+}
+
+/// The same, with all blocks in the cache.
+fn cached() -> Arc<Table> {
+    let table = table(Some(Arc::new(BlockCache::new(512 << 20))));
     for i in 0..ENTRIES {
         let key = key(i);
-        assert!(cached.get(&key, hash64(&key), u64::MAX, Purpose::Get).unwrap().is_some());
+        assert!(table.get(&key, hash64(&key), u64::MAX, Purpose::Get).unwrap().is_some());
     }
-    let mut group = c.benchmark_group("get");
-    for (name, table) in [("cached", cached.clone()), ("uncached", open(None))] {
-        let mut rng = Rng(7);
-        group.bench_function(format!("hit/{name}"), |b| {
-            b.iter(|| {
-                let key = key(rng.below(ENTRIES));
-                black_box(table.get(&key, hash64(&key), u64::MAX, Purpose::Get).unwrap().unwrap())
-            });
-        });
-    }
-    let mut rng = Rng(7);
-    group.bench_function("miss", |b| {
-        b.iter(|| {
-            let mut key = key(rng.below(ENTRIES));
-            key[15] += 1;
-            black_box(cached.get(&key, hash64(&key), u64::MAX, Purpose::Get).unwrap())
-        });
-    });
-    group.finish();
-
-    let mut group = c.benchmark_group("seek");
-    let mut iter = cached.iter(Purpose::Scan, IterOptions::SCAN);
-    for steps in [0, 10, 100] {
-        let mut rng = Rng(7);
-        group.bench_function(format!("seek+{steps} next"), |b| {
-            b.iter(|| {
-                iter.seek(&key(rng.below(ENTRIES)), u64::MAX).unwrap();
-                for _ in 0..steps {
-                    if !iter.next().unwrap() {
-                        break;
-                    }
-                    black_box(iter.value());
-                }
-            });
-        });
-    }
-    group.finish();
-
-    let mut group = c.benchmark_group("scan 64 MiB");
-    group.sample_size(20).throughput(Throughput::Elements(ENTRIES));
-    for (name, options) in [("cached", IterOptions::SCAN), ("compaction", IterOptions::COMPACTION)]
-    {
-        group.bench_function(name, |b| {
-            b.iter(|| {
-                let mut iter = cached.iter(Purpose::Scan, options);
-                let mut there = iter.first().unwrap();
-                let mut bytes = 0;
-                while there {
-                    bytes += iter.key().len() + iter.value().len();
-                    there = iter.next().unwrap();
-                }
-                black_box(bytes)
-            });
-        });
-    }
-    group.finish();
+    table
 }
 
-fn writes(c: &mut Criterion) {
-    let mut group = c.benchmark_group("build 16 MiB");
-    let entries = ENTRIES / 4;
-    group.sample_size(10).throughput(Throughput::Elements(entries));
-    let compressions = [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }];
-    for compression in compressions {
-        group.bench_function(format!("{compression:?}"), |b| {
-            let fresh = Ram::new;
-            b.iter_batched(
-                fresh,
-                |vfs| build(&vfs, "t", entries, compression),
-                BatchSize::PerIteration,
-            );
-        });
-    }
-    group.finish();
-
-    let mut group = c.benchmark_group("log");
-    group.sample_size(20).throughput(Throughput::Elements(10_000));
-    let append = |vfs: &Ram| {
-        let mut log = LogWriter::create(vfs, "log", 1, Purpose::Log).unwrap();
-        for i in 0..10_000 {
-            log.append(&[&key(i), &[7; 100]]).unwrap();
-        }
-    };
-    group.bench_function("append 10,000 x 116 B", |b| {
-        b.iter_batched(Ram::new, |vfs| append(&vfs), BatchSize::PerIteration);
+#[divan::bench(args = ["cached", "uncached"])]
+fn get(bencher: Bencher, blocks: &str) {
+    let table = if blocks == "cached" { cached() } else { table(None) };
+    let mut rng = Rng(7);
+    bencher.bench_local(|| {
+        let key = key(rng.below(ENTRIES));
+        table.get(&key, hash64(&key), u64::MAX, Purpose::Get).unwrap().unwrap()
     });
+}
+
+#[divan::bench]
+fn miss(bencher: Bencher) {
+    let (table, mut rng) = (cached(), Rng(7));
+    bencher.bench_local(|| {
+        let mut key = key(rng.below(ENTRIES));
+        key[15] += 1;
+        table.get(&key, hash64(&key), u64::MAX, Purpose::Get).unwrap()
+    });
+}
+
+#[divan::bench(args = [0, 10, 100])]
+fn seek_and_next(bencher: Bencher, steps: usize) {
+    let (table, mut rng) = (cached(), Rng(7));
+    let mut iter = table.iter(Purpose::Scan, IterOptions::SCAN);
+    bencher.bench_local(|| {
+        iter.seek(&key(rng.below(ENTRIES)), u64::MAX).unwrap();
+        for _ in 0..steps {
+            if !iter.next().unwrap() {
+                break;
+            }
+            black_box(iter.value());
+        }
+    });
+}
+
+#[divan::bench(sample_count = 20, args = ["cached", "compaction"])]
+fn scan(bencher: Bencher, blocks: &str) {
+    let table = cached();
+    let options = if blocks == "cached" { IterOptions::SCAN } else { IterOptions::COMPACTION };
+    bencher.counter(ItemsCount::new(ENTRIES)).bench_local(|| {
+        let mut iter = table.iter(Purpose::Scan, options);
+        let mut there = iter.first().unwrap();
+        let mut bytes = 0;
+        while there {
+            bytes += iter.key().len() + iter.value().len();
+            there = iter.next().unwrap();
+        }
+        bytes
+    });
+}
+
+#[divan::bench(
+    sample_count = 10,
+    args = [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }],
+)]
+fn build_16_mib(bencher: Bencher, compression: Compression) {
+    let entries = ENTRIES / 4;
+    let bencher = bencher.counter(ItemsCount::new(entries)).with_inputs(Ram::new);
+    bencher.bench_refs(|vfs| build(vfs, "t", entries, compression));
+}
+
+const RECORDS: u64 = 10_000;
+
+fn append(vfs: &Ram) {
+    let mut log = LogWriter::create(vfs, "log", 1, Purpose::Log).unwrap();
+    for i in 0..RECORDS {
+        log.append(&[&key(i), &[7; 100]]).unwrap();
+    }
+}
+
+#[divan::bench(sample_count = 20)]
+fn append_to_log(bencher: Bencher) {
+    let bencher = bencher.counter(ItemsCount::new(RECORDS)).with_inputs(Ram::new);
+    bencher.bench_refs(|vfs| append(vfs));
+}
+
+#[divan::bench(sample_count = 20)]
+fn read_log(bencher: Bencher) {
     let vfs = Ram::new();
     append(&vfs);
-    group.bench_function("read 10,000 x 116 B", |b| {
-        b.iter(|| {
-            let mut reader = LogReader::open(&vfs, "log", 1, LogMode::Recover).unwrap();
-            while let Some(record) = reader.next().unwrap() {
-                black_box(record.bytes);
-            }
-        });
+    bencher.counter(ItemsCount::new(RECORDS)).bench_local(|| {
+        let mut reader = LogReader::open(&vfs, "log", 1, LogMode::Recover).unwrap();
+        while let Some(record) = reader.next().unwrap() {
+            black_box(record.bytes);
+        }
     });
-    group.finish();
 }
 
-criterion_group!(benches, lookups, writes);
-criterion_main!(benches);
+fn main() {
+    divan::main();
+}

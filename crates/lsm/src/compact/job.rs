@@ -237,6 +237,31 @@ mod tests {
         lsm.maintain().unwrap();
     }
 
+    #[test]
+    fn compaction_that_is_due_when_a_table_is_opened_is_queued() {
+        let vfs: Arc<dyn siltstone_vfs::Vfs> = Arc::new(Ram::new());
+        let open = |trigger: &str| {
+            let options = [
+                ("l0_capacity", "0"),
+                ("triad.log", "off"),
+                ("experimental.l0_compaction_trigger", trigger),
+            ];
+            let options = options.map(|(k, v)| (k.to_owned(), v.to_owned()));
+            let env = Env::replayable(Arc::new(ManualClock::at(1)), 1);
+            Lsm::open(vfs.clone(), env, Options::from_map(&options.into()).unwrap()).unwrap()
+        };
+        let lsm = open("16");
+        for _ in 0..8 {
+            lsm.write(WriteBatch::new().put(b"k", b"v"), Durability::Buffered).unwrap();
+            lsm.flush().unwrap();
+        }
+        assert_eq!(lsm.table().background.lock().compactions, 0);
+        drop(lsm);
+        let lsm = open("2");
+        assert_eq!(lsm.table().background.lock().compactions, 1);
+        lsm.maintain().unwrap();
+    }
+
     /// Compacts two tables, with a gap between them, into the two below them; the output fills the
     /// gap.
     #[test]
