@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 
 use crate::clients::Client;
+use crate::store::observers::{MONITORS, Observers};
 
 /// Clients in MONITOR mode by id.
 #[derive(Default)]
@@ -21,19 +22,18 @@ pub(crate) struct Monitors {
 }
 
 impl Monitors {
-    pub(crate) fn add(&self, client: &Arc<Client>) {
-        self.clients.lock().insert(client.id, client.clone());
+    /// Adds a client, and has commands shown.
+    pub(crate) fn add(&self, client: &Arc<Client>, observers: &Observers) {
+        let mut clients = self.clients.lock();
+        clients.insert(client.id, client.clone());
+        observers.set(MONITORS, true);
     }
 
-    /// Removes a client. Returns whether there are none now.
-    pub(crate) fn remove(&self, id: u64) -> bool {
+    /// Removes a client. Commands are shown no longer if it was the last one.
+    pub(crate) fn remove(&self, id: u64, observers: &Observers) {
         let mut clients = self.clients.lock();
         clients.remove(&id);
-        clients.is_empty()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.clients.lock().is_empty()
+        observers.set(MONITORS, !clients.is_empty());
     }
 
     /// Shows a command to all monitors. Its origin is the address of a client, or a script.

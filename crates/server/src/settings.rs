@@ -5,11 +5,15 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::ServerOptions;
 use crate::encoding_settings::EncodingSettings;
 
 /// Settings that CONFIG SET changes.
 pub(crate) struct Settings {
+    /// Held by CONFIG SET, so that settings that depend on each other change together.
+    pub(crate) changing: Mutex<()>,
     /// Maximum number of connections.
     pub(crate) max_clients: AtomicUsize,
     /// Maximum silence of a client in milliseconds; 0: unlimited.
@@ -36,6 +40,7 @@ impl Settings {
     pub(crate) fn new(options: &ServerOptions) -> Self {
         let idle = options.idle_timeout.map_or(0, |timeout| timeout.as_millis() as u64);
         let settings = Settings {
+            changing: Mutex::new(()),
             max_clients: AtomicUsize::new(options.max_clients),
             idle_timeout_ms: AtomicU64::new(idle),
             slow_command_us: AtomicI64::new(10_000),

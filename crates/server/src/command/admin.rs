@@ -15,7 +15,6 @@ use crate::Fsync;
 use crate::clients::flag;
 use crate::resp::Args;
 use crate::store::blocked_keys::WaitKind;
-use crate::store::observers::MONITORS;
 
 pub(super) fn commands() -> Vec<Command> {
     let command = |name, arity, flags, handler, summary| {
@@ -208,8 +207,7 @@ fn debug(_context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
 fn monitor(context: &mut Context<'_>, _args: Args<'_>) -> Outcome {
     let client = context.session.client();
     client.set_flags(flag::MONITOR, true);
-    context.shared.monitors.add(client);
-    context.shared.observers.set(MONITORS, true);
+    context.shared.monitors.add(client, &context.shared.observers);
     context.replies.ok();
     Ok(())
 }

@@ -70,6 +70,7 @@ const HELP: [&str; 6] = [
 
 /// CONFIG SET of one or more settings: all of them, or none.
 fn set(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let _alone = context.shared.settings.changing.lock();
     let mut changes: Vec<(String, Change<'_>)> = Vec::new();
     let mut files = context.shared.tls.as_ref().map(TlsState::files);
     let mut has_new_files = false;

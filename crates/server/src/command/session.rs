@@ -14,7 +14,6 @@ use crate::clients::{Client, Ticket, flag};
 use crate::pubsub::Kind;
 use crate::replication::group_set::GroupSet;
 use crate::shared::Shared;
-use crate::store::observers::MONITORS;
 use crate::store::write_batcher::PendingReplies;
 use crate::tracking::TrackingOptions;
 
@@ -247,13 +246,7 @@ impl Session {
     pub(crate) fn end_monitor(&mut self, shared: &Shared) {
         if self.client.has_flag(flag::MONITOR) {
             self.client.set_flags(flag::MONITOR, false);
-            if shared.monitors.remove(self.client.id) {
-                shared.observers.set(MONITORS, false);
-                // Another client may have begun meanwhile.
-                if !shared.monitors.is_empty() {
-                    shared.observers.set(MONITORS, true);
-                }
-            }
+            shared.monitors.remove(self.client.id, &shared.observers);
         }
     }
 
