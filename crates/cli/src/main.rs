@@ -26,6 +26,7 @@ mod inspect;
 mod interrupt;
 mod limits;
 mod manual;
+mod metrics_page;
 mod model;
 mod outcome;
 mod progress;

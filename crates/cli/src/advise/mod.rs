@@ -3,14 +3,16 @@
 //! The predictions come from the model; `--check` measures the recommendation at a small scale and
 //! prints both. Exit status 1: no engine can serve the workload.
 
+mod observed;
 mod trace;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
-use indicatif::HumanBytes;
+use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use serde_json::{Value, json};
 use siltstone::options::{parse_count, parse_duration, parse_size};
 use siltstone_bench::advice::{CHECKED_KEYS, CheckedCosts, PredictionCheck, check};
@@ -19,21 +21,24 @@ use siltstone_model::advise::{
     Advice, Candidate, Device, Needs, Requirements, advise, preference_order,
 };
 
+use crate::access::{PASSWORD_VARIABLE, password_or_variable};
 use crate::outcome::{CommandResult, Failure, Outcome};
-use crate::{interrupt, progress};
+use crate::{interrupt, metrics_page, progress};
+use observed::Observed;
 
 /// Recommend an engine and options
 ///
-/// The workload is given by options, or by a trace. The result has each engine's predicted costs
+/// The workload is given by options, by a trace, or by the counters of a running server. The result has each engine's predicted costs
 /// in the steady state, after many overwrites, and the reasons against the other engines.
 #[derive(Args)]
 #[command(after_help = "Try:\n  \
     siltstone advise --keys 100M --value-size 100 --reads 0.5 --skew 0.99 --memory 4GiB\n  \
     siltstone advise --keys 1G --value-size 40 --reads 0.9 --memory 1GiB --check\n  \
-    siltstone advise --trace requests.txt     # lines: get KEY, put KEY BYTES, del KEY, scan KEY")]
+    siltstone advise --trace requests.txt     # lines: get KEY, put KEY BYTES, del KEY, scan KEY\n  \
+    siltstone advise --metrics 127.0.0.1:9379 --table default   # of a running server")]
 pub(crate) struct Advise {
     /// Distinct keys, e.g. 100M
-    #[arg(long, required_unless_present = "trace", value_parser = parse_count)]
+    #[arg(long, required_unless_present_any = ["trace", "metrics"], value_parser = parse_count)]
     keys: Option<u64>,
     /// The size of a key in bytes
     #[arg(long, default_value = "16", value_parser = parse_size)]
@@ -54,6 +59,8 @@ pub(crate) struct Advise {
     /// KEY, scan KEY
     #[arg(long, value_name = "FILE", conflicts_with_all = ["keys", "reads", "scans", "skew", "check"])]
     trace: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerArgs,
     /// Memory for the table
     #[arg(long, value_parser = parse_size)]
     memory: Option<u64>,
@@ -67,6 +74,29 @@ pub(crate) struct Advise {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Args)]
+struct ServerArgs {
+    /// Take keys, sizes of items, mix and rate from what a running server has counted: its metrics
+    /// address. The size of keys and --skew are not counted
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["keys", "value_size", "reads", "scans", "trace", "check"])]
+    metrics: Option<SocketAddr>,
+    /// The table of that server; needed if it has several
+    #[arg(long, value_name = "NAME", requires = "metrics")]
+    table: Option<String>,
+    /// The server's password, needed from another machine (or set SILTSTONE_PASSWORD)
+    #[arg(long, requires = "metrics")]
+    password: Option<String>,
+}
+
+impl ServerArgs {
+    fn observed(&self) -> Result<Option<Observed>, Failure> {
+        let Some(address) = self.metrics else { return Ok(None) };
+        let password = password_or_variable(self.password.clone(), PASSWORD_VARIABLE);
+        let page = metrics_page::read(address, password.as_deref())?;
+        Observed::of(&page, self.table.as_deref()).map(Some)
+    }
 }
 
 #[derive(Args)]
@@ -106,15 +136,17 @@ struct DeviceArgs {
 
 impl Advise {
     pub(crate) fn run(self) -> CommandResult {
-        let requirements = self.requirements()?;
+        let observed = self.server.observed()?;
+        let requirements = self.requirements(observed.as_ref())?;
         let advice = advise(&requirements)?;
         let checked = match (self.check, advice.candidates.first()) {
             (true, Some(first)) => Some(self.measure(first, &requirements)?),
             _ => None,
         };
         if self.json {
-            println!("{}", as_json(&requirements, &advice, checked.as_ref()));
+            println!("{}", as_json(&requirements, &advice, checked.as_ref(), observed.as_ref()));
         } else {
+            observed.iter().for_each(print_observed);
             print_advice(&requirements, &advice);
             if let Some(checked) = &checked {
                 print_checked(checked);
@@ -124,11 +156,12 @@ impl Advise {
         Ok(if advice.candidates.is_empty() { Outcome::No } else { Outcome::Done })
     }
 
-    fn requirements(&self) -> Result<Requirements, Failure> {
+    fn requirements(&self, observed: Option<&Observed>) -> Result<Requirements, Failure> {
         let (key_bytes, value_bytes) = (self.key_size as f64, self.value_size as f64);
-        let mut requirements = match &self.trace {
-            Some(path) => trace::read(path)?,
-            None => {
+        let mut requirements = match (&self.trace, observed) {
+            (Some(path), _) => trace::read(path)?,
+            (None, Some(observed)) => observed.requirements(key_bytes, self.skew)?,
+            (None, None) => {
                 let keys = Popularity::zipf(self.keys.unwrap_or_default() as f64, self.skew)?;
                 let reads = self.reads;
                 Requirements {
@@ -138,7 +171,9 @@ impl Advise {
                 }
             }
         };
-        requirements.ops_per_second = self.device.ops.map(|ops| ops as f64);
+        if let Some(ops) = self.device.ops {
+            requirements.ops_per_second = Some(ops as f64);
+        }
         requirements.memory_bytes = self.memory.map(|bytes| bytes as f64);
         requirements.flash_bytes = self.device.flash.map(|bytes| bytes as f64);
         requirements.device = Device {
@@ -183,6 +218,7 @@ fn as_json(
     requirements: &Requirements,
     advice: &Advice,
     checked: Option<&PredictionCheck>,
+    observed: Option<&Observed>,
 ) -> Value {
     let candidate = |c: &Candidate| {
         let options: serde_json::Map<_, _> =
@@ -207,7 +243,37 @@ fn as_json(
         "candidates": advice.candidates.iter().map(candidate).collect::<Vec<_>>(),
         "ruled_out": advice.ruled_out,
         "checked": checked,
+        "observed": observed.map(|it| json!({
+            "table": it.table,
+            "engine": it.engine,
+            "uptime_seconds": it.uptime_s,
+            "item_bytes": it.item_bytes,
+            "reads": it.share(it.gets),
+            "scans": it.share(it.seeks),
+            "ops_per_second": it.ops_per_second(),
+            "write_amplification": it.write_amplification,
+            "memory_bytes": it.memory_bytes,
+        })),
     })
+}
+
+fn print_observed(it: &Observed) {
+    let percent = |count| 100.0 * it.share(count);
+    println!(
+        "Table {} on {}, in {}: {} keys, {:.0} B per item written; of {:.1} operations/s {:.1} % are \
+         lookups, {:.1} % seeks.\nSo far {:.2} times the bytes of clients were written; {} are in \
+         memory.\n",
+        it.table,
+        it.engine,
+        HumanDuration(Duration::from_secs_f64(it.uptime_s)),
+        HumanCount(it.keys as u64),
+        it.item_bytes,
+        it.ops_per_second().unwrap_or_default(),
+        percent(it.gets),
+        percent(it.seeks),
+        it.write_amplification,
+        HumanBytes(it.memory_bytes as u64),
+    );
 }
 
 fn print_advice(requirements: &Requirements, advice: &Advice) {

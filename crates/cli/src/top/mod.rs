@@ -1,15 +1,13 @@
 //! `top`: a live view of a running server, from its metrics.
 //!
 //! ```text
-//! fetch: HTTP → parse: text → rows → model: two pages → rates → view: drawing
+//! metrics_page: HTTP → text → rows   model: two pages → rates   view: drawing
 //! ```
 //!
 //! A thread polls the server once per interval, so keys are handled meanwhile. A lost connection
 //! is shown above the last numbers, and retried.
 
-mod fetch;
 mod model;
-mod parse;
 mod view;
 
 use std::io::{IsTerminal, stdout};
@@ -26,9 +24,9 @@ use ratatui::layout::Size;
 use siltstone::options::parse_duration;
 
 use crate::access::{PASSWORD_VARIABLE, password_or_variable};
+use crate::metrics_page::{self, Page};
 use crate::outcome::{CommandResult, Failure, Outcome};
-use fetch::fetch;
-use model::{Page, Server, server};
+use model::{Server, server};
 
 /// The maximum delay in handling a key or a page.
 const TICK: Duration = Duration::from_millis(50);
@@ -63,10 +61,11 @@ fn interval(text: &str) -> Result<Duration, String> {
 impl Top {
     pub(crate) fn run(mut self) -> CommandResult {
         self.password = password_or_variable(self.password, PASSWORD_VARIABLE);
-        let first = self.page()?;
+        let first = metrics_page::read(self.address, self.password.as_deref())?;
         if self.once {
             thread::sleep(self.interval);
-            let now = server(Some(&first), &self.page()?);
+            let second = metrics_page::read(self.address, self.password.as_deref())?;
+            let now = server(Some(&first), &second);
             let columns = stdout().is_terminal().then(|| terminal::size().ok()).flatten();
             let columns = columns.map(|(columns, _)| columns);
             println!("{}", view::plain(&self.address.to_string(), &now, columns));
@@ -81,16 +80,6 @@ impl Top {
         ratatui::restore();
         watched.map_err(Failure::output)?;
         Ok(Outcome::Done)
-    }
-
-    fn page(&self) -> Result<Page, Failure> {
-        fetch(self.address, self.password.as_deref()).map_err(|error| {
-            Failure::Store(format!(
-                "cannot read http://{0}/metrics: {error}; is a server running with `siltstone serve \
-                 --metrics {0}`?",
-                self.address
-            ))
-        })
     }
 
     fn watch(self, first: Page, screen: &mut DefaultTerminal) -> std::io::Result<()> {
@@ -126,7 +115,7 @@ impl Top {
     fn poll(&self, sender: &SyncSender<std::io::Result<Page>>) {
         loop {
             thread::sleep(self.interval);
-            if sender.send(fetch(self.address, self.password.as_deref())).is_err() {
+            if sender.send(metrics_page::fetch(self.address, self.password.as_deref())).is_err() {
                 return;
             }
         }

@@ -4,49 +4,7 @@
 //! pages by the server's own clock (`uptime_seconds`), so a slow network does not distort them.
 //! After a restart of the server counters begin again, and there are no rates until the next page.
 
-use super::parse::Row;
-
-/// The metrics at one time.
-#[derive(Debug, Default)]
-pub(super) struct Page {
-    pub(super) rows: Vec<Row>,
-}
-
-impl Page {
-    /// Rows of one metric with this label.
-    fn rows<'a>(&'a self, name: &str, label: (&str, &str)) -> impl Iterator<Item = &'a Row> {
-        let matches = move |row: &&Row| {
-            row.name.strip_prefix("siltstone_") == Some(name)
-                && (label.0.is_empty() || row.labels.get(label.0).is_some_and(|v| v == label.1))
-        };
-        self.rows.iter().filter(matches)
-    }
-
-    fn sum(&self, name: &str) -> f64 {
-        self.rows(name, ("", "")).map(|row| row.value).sum()
-    }
-
-    /// The sum over all rows of a table's metric with this label (all rows if it is empty).
-    fn of(&self, table: &str, name: &str, (label, value): (&str, &str)) -> f64 {
-        let has = |row: &&Row| {
-            label.is_empty() || row.labels.get(label).is_some_and(|found| found == value)
-        };
-        self.rows(name, ("table", table)).filter(has).map(|row| row.value).sum()
-    }
-
-    /// The names of the counters of a table's engine, in page order.
-    fn engine_counters(&self, table: &str) -> impl Iterator<Item = &str> {
-        let of_table = move |row: &&Row| row.labels.get("table").is_some_and(|name| name == table);
-        let rows = self.rows.iter().filter(of_table);
-        rows.filter_map(|row| row.name.strip_prefix("siltstone_engine_"))
-    }
-
-    /// A table's metric by the values of one label, in page order.
-    fn by(&self, table: &str, name: &str, label: &str) -> Vec<(String, f64)> {
-        let one = |row: &Row| Some((row.labels.get(label)?.clone(), row.value));
-        self.rows(name, ("table", table)).filter_map(one).collect()
-    }
-}
+use crate::metrics_page::{Page, Row};
 
 /// A server between two times. Rates are per second; `None` while they are unknown.
 #[derive(Debug, Default)]
@@ -257,8 +215,8 @@ impl Interval<'_> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::parse::parse;
     use super::*;
+    use crate::metrics_page::parse;
 
     /// A page of a table on `lsm`, and one on `mica`, `step` steps after the start.
     pub(in super::super) fn page(step: u32) -> Page {

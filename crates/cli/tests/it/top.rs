@@ -1,4 +1,5 @@
-//! `top` and the web console show what a running server does, and `top` reports when there is none.
+//! What a running server does: `top` and the web console show it, and `advise` takes it as the
+//! workload of a table. They report when there is none.
 //!
 //! The console is tested if Chromium is installed.
 
@@ -145,5 +146,40 @@ fn unreachable_server_is_an_error() {
     assert_eq!(output.status.code(), Some(3), "{error}");
     for word in [free.to_string().as_str(), "--metrics", "refused"] {
         assert!(error.contains(word), "'{word}' is not in: {error}");
+    }
+}
+
+#[test]
+fn advice_is_about_the_workload_that_the_server_has_counted() {
+    let scratch = tempfile::tempdir().unwrap();
+    let server = serve(&scratch.path().join("store").display().to_string());
+    let _client = use_it(&server);
+    let advise = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_siltstone"));
+        command.args(["advise", "--metrics", &server.metrics, "--key-size", "6"]);
+        command.args(more).output().unwrap()
+    };
+    let output = advise(&["--table", "fruit", "--json"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let advice: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let observed = &advice["observed"];
+    assert_eq!((&advice["keys"], &observed["engine"]), (&1.0.into(), &"lsm".into()), "{advice}");
+    assert_eq!(observed["item_bytes"], "apples3".len() as f64, "{advice}");
+    let reads = observed["reads"].as_f64().unwrap();
+    assert!((0.5..0.8).contains(&reads), "two gets and one set: {advice}");
+
+    let text = advise(&["--table", "fruit"]).stdout;
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("Table fruit on lsm") && text.contains("Take "), "{text}");
+
+    for (more, reason) in [
+        (&[][..], "fruit, cache"),
+        (&["--table", "cache"], "give --keys"),
+        (&["--keys", "1M"], "cannot be used with"),
+    ] {
+        let output = advise(more);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && errors.contains(reason), "{errors}");
     }
 }

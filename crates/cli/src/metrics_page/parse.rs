@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 
 /// One number of a page.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Row {
-    pub(super) name: String,
-    pub(super) labels: BTreeMap<String, String>,
-    pub(super) value: f64,
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) value: f64,
 }
 
 /// All numbers of a page, in order; the error names the invalid line.
-pub(super) fn parse(text: &str) -> Result<Vec<Row>, String> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Row>, String> {
     let lines = text.lines().enumerate().map(|(at, line)| (at, line.trim()));
     lines
         .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))

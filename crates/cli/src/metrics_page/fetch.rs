@@ -6,15 +6,14 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::model::Page;
-use super::parse::parse;
+use super::{Page, parse};
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Far above any page of the server.
 const MAX_PAGE_BYTES: u64 = 16 << 20;
 
 /// Requests the page, with a timeout per step.
-pub(super) fn fetch(address: SocketAddr, password: Option<&str>) -> Result<Page> {
+pub(crate) fn fetch(address: SocketAddr, password: Option<&str>) -> Result<Page> {
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
