@@ -70,6 +70,13 @@ impl Experiment for MicaPolicies {
         "by the clock, hits are within 3 % of the best of FIFO, LRU, SIEVE and S3-FIFO"
     }
 
+    fn cause(&self) -> Option<&'static str> {
+        Some(
+            "by the clock an item that is requested once stays for a whole lap of the log, as long \
+             as any other; SIEVE and S3-FIFO evict it earlier",
+        )
+    }
+
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let keys = (KEYS * scale).max(1e4) as u32;
         let mut checks = Vec::new();

@@ -73,12 +73,18 @@ impl Experiment for TrieSorted {
          an HTable keeps in memory"
     }
 
+    fn cause(&self) -> Option<&'static str> {
+        Some(
+            "the paper's index has a key of 16 bytes and a position per block; ours has 8 bytes of \
+             the key's hash, a third of that",
+        )
+    }
+
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let load = Load::of(2e6, scale);
         let hash = Run::of(load, &[], progress)?;
         let sorted = Run::of(load, &[("experimental.table_layout", "sorted")], progress)?;
         let index = |run: &Run, name: &str| run.settled.memory[name] as f64 / run.keys;
-        // The paper's index has a key of 16 bytes and a position per block; ours 8 bytes of hash.
         let blocks = index(&sorted, "rank_index") / index(&hash, "migrations");
         let checks = vec![
             bar("trie-sorted", "bytes").check(
