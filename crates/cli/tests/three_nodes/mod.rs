@@ -12,6 +12,7 @@ pub mod client;
 mod created;
 mod groups;
 pub mod nodes;
+mod pubsub;
 mod refusals;
 
 use std::net::SocketAddr;

@@ -8,7 +8,8 @@
 //! | has no vote, or has failed | as above | as above | as above: its table may lack most keys |
 //!
 //! The decision is made before the command runs, so a redirected command has had no effect.
-//! Commands that see no keys (PING, INFO, CLUSTER) run everywhere.
+//! Commands that see no keys (PING, INFO, CLUSTER) run everywhere. Channels of shards (SSUBSCRIBE,
+//! SPUBLISH) have slots as keys have.
 //!
 //! With several groups this is so for the group of the command's keys, which is selected as the
 //! session's table. All keys of a command need one slot then, and so do those of a transaction with
@@ -17,7 +18,7 @@
 //!
 //! Source: the Redis Cluster specification.
 
-use super::definition::{BLOCKING, Definition, IMMEDIATE, READ, SCRIPT, WRITE};
+use super::definition::{BLOCKING, Definition, IMMEDIATE, PUBSUB, READ, SCRIPT, WRITE};
 use super::failure::Failure;
 use super::one_slot::{CROSS_SLOT, not_in_one_slot, one_slot};
 use super::redirection::{redirect, refuse_missing};
@@ -96,7 +97,7 @@ fn route_replicated(
             None => return Ok(()),
         },
         false => {
-            let first_key = command.keys_in(args).next();
+            let first_key = command.slotted_in(args).next();
             let sees_keys = command.has(SCRIPT) || UNNAMED_KEYS.contains(&command.name);
             if first_key.is_none() && !sees_keys {
                 return Ok(());
@@ -109,7 +110,10 @@ fn route_replicated(
     session.table = group;
     let status = replication.node.status();
     if replication.leads(&status) {
-        session.needs_commit |= only(group);
+        // Messages are not logged.
+        if !command.has(PUBSUB) {
+            session.needs_commit |= only(group);
+        }
         return Ok(());
     }
     // Uncommitted writes are dropped when the state becomes that of a follower.
@@ -143,7 +147,7 @@ fn slot_of_several(
         session.needs_commit |= groups.led();
         return Ok(None);
     }
-    let slot = one_slot(command.keys_in(args)).map_err(|()| CROSS_SLOT)?;
+    let slot = one_slot(command.slotted_in(args)).map_err(|()| CROSS_SLOT)?;
     let is_bound = is_queued || command.name == "watch";
     match (slot, bound_slot(session).filter(|_| is_bound)) {
         (Some(slot), Some(bound)) if slot != bound => Err(CROSS_SLOT),
@@ -166,11 +170,11 @@ fn is_read(command: &Definition) -> bool {
         && !command.has(BLOCKING)
 }
 
-/// The first key of the transaction.
+/// The first key of the transaction, or channel of a shard.
 fn queued_key(session: &Session) -> Option<&[u8]> {
     let transaction = session.transaction.as_ref()?;
     transaction
         .commands
         .iter()
-        .find_map(|queued| TABLE.index[queued.command].keys_in(queued.args()).next())
+        .find_map(|queued| TABLE.index[queued.command].slotted_in(queued.args()).next())
 }

@@ -354,6 +354,10 @@ impl Worker {
                 Progress::Lost => {
                     self.lose(group);
                     end_parked(&self.shared, group);
+                    for connection in self.connections.iter_mut().flatten() {
+                        let is_lost = |channel: &[u8]| groups.of_key(channel) == group;
+                        connection.end_shard_subscriptions(&self.shared, is_lost);
+                    }
                     self.shared.observers.tracking.invalidate_all();
                 }
             }

@@ -36,6 +36,7 @@
 //! | [`placement`] | the nodes of groups after the first, and preferred leaders |
 //! | [`handovers`] | when a leader hands over to the preferred one |
 //! | [`peers`] | the nodes to which the transport connects |
+//! | [`publications`] | messages of PUBLISH that other nodes have passed on |
 //! | [`join`] | how a new node asks to be added |
 //! | [`digest`] | checksums of the table, to compare nodes |
 //! | [`group_table`] | notes the group's own rows when they are applied |
@@ -57,6 +58,7 @@ pub(crate) mod membership;
 pub(crate) mod options;
 mod peers;
 pub(crate) mod placement;
+pub(crate) mod publications;
 pub(crate) mod slots;
 pub(crate) mod start;
 pub(crate) mod table;

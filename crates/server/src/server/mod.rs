@@ -7,6 +7,7 @@
 //! | `siltstone-script` | runs long scripts, alone |
 //! | `siltstone-migrate` | runs MIGRATE |
 //! | `siltstone-sync` | syncs written tables every second, under [`Fsync::EverySecond`] |
+//! | `siltstone-publish` | leaves messages of other nodes for subscribers, in a replicated table |
 //! | `siltstone-metrics` | serves metrics over HTTP |
 //! | `siltstone-udp-N` | serves a `mica` table over UDP, one port per thread |
 //! | `siltstone-mc-udp` | serves memcached over UDP, if enabled |
