@@ -10,6 +10,7 @@
 mod changes;
 pub mod client;
 mod created;
+mod functions;
 mod groups;
 pub mod nodes;
 mod pubsub;

@@ -137,7 +137,7 @@ mod waiters;
 pub(crate) use background_threads::{run_long_scripts, run_migrations};
 pub(crate) use execute::{answer_batched_sets, complete_parked, execute, expire_parked, resume};
 pub(crate) use failure::store_text;
-pub(crate) use functions::read_file as read_functions_file;
+pub(crate) use functions::{follow_functions, open_functions};
 pub(crate) use index::CommandIndex;
 pub(crate) use parking::end_parked;
 pub(crate) use pause::paused_until;

@@ -16,10 +16,13 @@
 //! the keys that it watches, else it is refused (`CROSSSLOT`). Commands that see keys which they do
 //! not name (SCAN, DBSIZE) see those of the groups that this node leads; FLUSHALL removes these.
 //!
+//! Changes of the libraries of functions run at the leader of the first group.
+//!
 //! Source: the Redis Cluster specification.
 
 use super::definition::{BLOCKING, Definition, IMMEDIATE, PUBSUB, READ, SCRIPT, WRITE};
-use super::failure::Failure;
+use super::failure::{Failure, reply_error};
+use super::functions;
 use super::one_slot::{CROSS_SLOT, not_in_one_slot, one_slot};
 use super::redirection::{redirect, refuse_missing};
 use super::session::Session;
@@ -91,6 +94,9 @@ fn route_replicated(
     let command = &TABLE.index[command];
     refuse_missing(command)?;
     groups.end_snapshots();
+    if functions::changes_libraries(command, args) {
+        return route_change_of_libraries(groups, session);
+    }
     let slot = match groups.are_several() {
         true => match slot_of_several(groups, session, command, args)? {
             Some(slot) => slot,
@@ -125,6 +131,22 @@ fn route_replicated(
         return Ok(groups.begin_snapshot(group)?);
     }
     Err(redirect(replication, &status, slot))
+}
+
+/// Libraries of functions are rows of the first group. A transaction may be one of another group.
+fn route_change_of_libraries(groups: &Groups, session: &mut Session) -> Result<(), Failure> {
+    if session.transaction.is_some() {
+        return Err(reply_error(
+            "ERR a transaction on a replicated table cannot change libraries of functions; call \
+             FUNCTION outside of MULTI",
+        ));
+    }
+    let (first, status) = (groups.first(), groups.first().node.status());
+    if !first.leads(&status) {
+        return Err(redirect(first, &status, *groups.slots(0).start()));
+    }
+    session.needs_commit |= only(0);
+    Ok(())
 }
 
 /// The slot of a command when there are several groups; `None` if it runs here whatever this node
