@@ -3,7 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use siltstone_cluster::codec::{
-    Answer, Hello, MAX_BODY_BYTES, decode_packet, encode_packet, push_frame, read_frame,
+    Answer, Hello, MAX_BODY_BYTES, decode_packet, decode_publication, encode_packet, push_frame,
+    push_publication, read_frame,
 };
 
 fuzz_target!(|bytes: &[u8]| {
@@ -14,6 +15,11 @@ fuzz_target!(|bytes: &[u8]| {
         let mut again = Vec::new();
         hello.push(&mut again);
         assert_eq!(again, bytes[..again.len()]);
+    }
+    if let Ok(Some(publication)) = decode_publication(bytes) {
+        let mut again = Vec::new();
+        push_publication(&mut again, &publication);
+        assert_eq!(again, bytes);
     }
     if let Ok(envelope) = decode_packet(bytes) {
         let mut frame = Vec::new();

@@ -16,6 +16,7 @@
 //! | [`transport`] | a network over TCP |
 //! | [`codec`] | its frames, byte by byte |
 //! | [`packet`] | what nodes send to each other |
+//! | [`publication`] | messages of publish and subscribe that nodes pass on |
 //! | `identities` | the directories of nodes: this one's and the others', in a file |
 //! | `directory_rows` | those that the group has committed, in rows of the table |
 //! | [`membership`] | changes of membership, and the rules that they obey |
@@ -50,6 +51,7 @@ pub mod network;
 pub mod node;
 pub mod packet;
 mod planted;
+pub mod publication;
 mod requests;
 #[cfg(test)]
 mod sim;

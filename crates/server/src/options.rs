@@ -66,9 +66,10 @@ pub struct ServerOptions {
     pub password: Option<String>,
     /// File of users, if any, in the format of Redis's ACL files. It must exist.
     pub acl_file: Option<PathBuf>,
-    /// File of the libraries of functions, if any, which FUNCTION LOAD and others write. It need
-    /// not exist. Without it a restart forgets them.
-    pub functions_file: Option<PathBuf>,
+    /// Directory of the log of libraries of functions, if any, which FUNCTION LOAD and others
+    /// write: that of the store, which must exist. Without it a restart forgets them. A replicated
+    /// table keeps them itself.
+    pub functions_dir: Option<PathBuf>,
     /// TLS, on addresses beside those without.
     pub tls: Option<TlsOptions>,
     /// Maximum number of connections.
@@ -113,7 +114,7 @@ impl Default for ServerOptions {
             fsync: Fsync::default(),
             password: None,
             acl_file: None,
-            functions_file: None,
+            functions_dir: None,
             tls: None,
             max_clients: 10_000,
             max_request_bytes: 512 << 20,

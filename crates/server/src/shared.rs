@@ -101,6 +101,15 @@ impl Shared {
         self.replication.as_ref().is_some_and(Groups::is_full)
     }
 
+    /// Sends a message to the subscribers of a channel and of matching patterns, at all nodes of a
+    /// replicated table. Returns how many subscriptions here received it.
+    pub(crate) fn publish(&self, channel: &[u8], message: &[u8]) -> usize {
+        if let Some(groups) = &self.replication {
+            groups.publish(channel, message);
+        }
+        self.pubsub.publish(channel, message)
+    }
+
     /// Prepares the table of a replicated group for commands: other nodes may have written it.
     pub(crate) fn begin_term(&self, group: usize) {
         if let Err(error) = self.databases[group].reload(self.now(group)) {

@@ -2,8 +2,9 @@
 //!
 //! Immutable files are linked, not copied, when both directories are on one file system, so a
 //! checkpoint of a large store is fast and takes little space. The libraries of functions of a
-//! server (`functions.rdb`) are part of the copy.
+//! server are part of the copy.
 
+use std::collections::BTreeSet;
 use std::fs::File as PlainFile;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -14,7 +15,7 @@ use siltstone_vfs::{File, Vfs};
 
 use crate::db::refuse_inside;
 use crate::encryption::Keys;
-use crate::names::COMPANION_FILES;
+use crate::names::is_companion;
 use crate::partial_directory::PartialDirectory;
 use crate::{Db, engines, trace};
 
@@ -26,8 +27,7 @@ impl Db {
     /// (`upper` of `trie`) stays exclusive to the original. The copy is made in `dir.partial` and
     /// renamed when it is complete, so `dir` never holds part of one; the next checkpoint removes
     /// an interrupted `dir.partial`. A directory inside a store is refused, because a store
-    /// removes unknown files. The libraries of functions of a server (`functions.rdb`) are copied,
-    /// too.
+    /// removes unknown files. The libraries of functions of a server are copied, too.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
@@ -97,18 +97,32 @@ impl Db {
 /// Adds the files beside the tables. They are not encrypted, in the store and in the copy. Their
 /// names become durable with the catalogue.
 fn copy_companions(store: &Path, copy: &Path) -> Result<()> {
-    for name in COMPANION_FILES {
-        let (source, target) = (store.join(name), copy.join(name));
-        let linked = std::fs::hard_link(&source, &target).or_else(|error| match error.kind() {
-            ErrorKind::NotFound => Ok(()),
-            // The copy is on another file system, or this one has no links.
-            _ => copy_file(&source, &target),
-        });
-        linked.map_err(|error| Error::io("copy", source.display().to_string(), &error))?;
+    let failed = |error| Error::io("copy", store.display().to_string(), &error);
+    loop {
+        let names = companions(store).map_err(failed)?;
+        for name in &names {
+            match copy_file(&store.join(name), &copy.join(name)) {
+                // A newer one has replaced it.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                copied => copied.map_err(failed)?,
+            }
+        }
+        if companions(store).map_err(failed)? == names {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
+/// The names of the files beside the tables.
+fn companions(store: &Path) -> io::Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(store)? {
+        names.extend(entry?.file_name().into_string().ok().filter(|name| is_companion(name)));
+    }
+    Ok(names)
+}
+
+/// Copies a file, which may grow meanwhile: a link would grow, too.
 fn copy_file(source: &Path, target: &Path) -> io::Result<()> {
     std::fs::copy(source, target)?;
     // Windows syncs only what may be written.

@@ -9,10 +9,12 @@ pub(crate) const LOCK: &str = "LOCK";
 /// The directory of a table is named by this and the table's name.
 pub(crate) const TABLE_PREFIX: &str = "table-";
 
-/// Files beside the tables that belong to the content of a store, if they are there: the libraries
-/// of functions of a server. They are replaced as a whole by a rename, so a link to one is never
-/// half of a change.
-pub(crate) const COMPANION_FILES: [&str; 1] = ["functions.rdb"];
+/// Whether a file beside the tables belongs to the content of a store: the libraries of functions
+/// of a server, in logs `functions-000001.log`, and by earlier programs in `functions.rdb`. A log
+/// grows, and a newer one replaces it. Any of its beginnings is a state of the libraries.
+pub(crate) fn is_companion(name: &str) -> bool {
+    name == "functions.rdb" || name.starts_with("functions-") && name.ends_with(".log")
+}
 
 /// The directory of a table.
 pub(crate) fn directory(table: &str) -> String {

@@ -1,7 +1,7 @@
 //! A directory that appears under its name only when it is complete.
 //!
 //! ```text
-//!   DIR.partial/  LOCK, table-*/ …   ── tables, then functions.rdb, then CATALOG ──▶
+//!   DIR.partial/  LOCK, table-*/ …   ── tables, then functions-*.log, then CATALOG ──▶
 //!   rename to DIR/, sync the parent
 //! ```
 //!
@@ -19,7 +19,7 @@ use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Disk, LockGuard, Vfs};
 
 use crate::catalogue::Catalogue;
-use crate::names::{COMPANION_FILES, LOCK, TABLE_PREFIX};
+use crate::names::{LOCK, TABLE_PREFIX, is_companion};
 
 /// A directory under construction. If it is dropped before [`commit`](Self::commit), it is removed.
 pub struct PartialDirectory {
@@ -102,9 +102,8 @@ fn remove_remainder(path: &Path) -> Result<()> {
         let reason = "it is a complete copy whose checkpoint ended before it was renamed; move it or remove it";
         return Err(refused(path, reason.to_owned()));
     }
-    let is_known_file = |name: &String| {
-        name == LOCK || Catalogue::is_draft(name) || COMPANION_FILES.contains(&name.as_str())
-    };
+    let is_known_file =
+        |name: &String| name == LOCK || Catalogue::is_draft(name) || is_companion(name);
     let files = vfs.list()?;
     let directories = vfs.subdirectories()?;
     let unknown = (files.iter().find(|name| !is_known_file(name)))
@@ -149,9 +148,10 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let remainder = scratch.path().join("copy.partial");
         std::fs::create_dir_all(remainder.join("table-default")).unwrap();
-        std::fs::write(remainder.join("functions.rdb"), "half").unwrap();
+        let companions = ["functions.rdb", "functions-000002.log"].map(|name| remainder.join(name));
+        companions.iter().for_each(|file| std::fs::write(file, "half").unwrap());
         let partial = PartialDirectory::create(&scratch.path().join("copy")).unwrap();
-        assert!(!remainder.join("functions.rdb").exists());
+        assert!(companions.iter().all(|file| !file.exists()));
         partial.commit().unwrap();
     }
 

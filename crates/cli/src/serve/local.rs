@@ -53,7 +53,7 @@ impl Serve {
         let recorder = trace.map(|(path, table)| record(path, &mut tables[table])).transpose()?;
         let served: Vec<_> = tables.iter().map(|table| table.name().to_owned()).collect();
         let reporter = TroubleReporter::start(&tables);
-        options.functions_file = Some(dir.join("functions.rdb"));
+        options.functions_dir = Some(dir.to_owned());
         options.backup = repository.map(|repository| BackupOptions {
             take: backup::of_served(db.clone(), repository, self.backup_keep),
             interval: self.backup_interval,

@@ -54,7 +54,8 @@ impl Connection {
         self.reply()
     }
 
-    fn reply(&mut self) -> Option<String> {
+    /// The next reply or message, as [`call`](Self::call) shows it.
+    pub fn reply(&mut self) -> Option<String> {
         let reply = self.line()?;
         if let Some(count) = reply.strip_prefix('*').filter(|count| *count != "-1") {
             let elements: Option<Vec<_>> =

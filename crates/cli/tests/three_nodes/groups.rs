@@ -8,7 +8,7 @@ use super::under_load;
 const GROUPS: usize = 4;
 
 /// The node that leads each group, as one node sees it; 0 if none is known.
-fn leaders(nodes: &Nodes, at: usize) -> Vec<u64> {
+pub fn leaders(nodes: &Nodes, at: usize) -> Vec<u64> {
     let mut client = Connection::open(nodes.clients[at]).unwrap();
     let info = client.call(&["INFO", "replication"]).unwrap();
     let of_group = |group: usize| {

@@ -10,8 +10,10 @@
 mod changes;
 pub mod client;
 mod created;
+mod functions;
 mod groups;
 pub mod nodes;
+mod pubsub;
 mod refusals;
 
 use std::net::SocketAddr;

@@ -10,6 +10,7 @@
 //! frame   := body_len:u32  checksum:u32  body
 //! body    := 1:u8 hello | 2:u8 answer | 3:u8 (a ping) | 4:u8 raft | 5:u8 chunk | 6:u8 ack
 //!          | 7:u8 register | 8:u8 registered             of version 2
+//!          | 9:u8 publication                           of version 3
 //!
 //! hello   := "SILTNODE"  oldest_version:u16  newest_version:u16  cluster:u64  from:u64  to:u64
 //!            process:u64  address_len:u16  address      of clients
@@ -32,10 +33,11 @@
 //! ack     := group:u64  directory:u64  stream  from:u64  next:u64
 //! register   := group:u64  directory:u64  from:u64  to:u64
 //! registered := group:u64  directory:u64  from:u64  to:u64  of_receiver:u64  is_committed:u8
+//! publication := channel_len:u32  channel  message    to the end of the body; of no group
 // ANCHOR_END: layout
 //! ```
 //!
-//! The newest version is 2. A node does not send what the receiver's version does not have.
+//! The newest version is 3. A node does not send what the receiver's version does not have.
 //!
 //! A receiver reads no more than the length that it allows, takes memory as bytes arrive, and
 //! rejects a frame whose checksum or structure is wrong. The decoded form of a frame takes up to
@@ -43,6 +45,7 @@
 
 mod hello;
 mod packet;
+mod publication;
 #[cfg(test)]
 mod tests;
 
@@ -50,6 +53,7 @@ use std::io::{self, Read};
 
 pub use hello::{Answer, Hello, HelloDirectory};
 pub use packet::{decode_packet, encode_packet, first_version, packet_bytes};
+pub use publication::{PUBLICATION_VERSION, decode_publication, push_publication};
 
 /// The largest body of a frame, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 << 20;
@@ -68,6 +72,7 @@ pub(crate) mod kind {
     pub(crate) const ACK: u8 = 6;
     pub(crate) const REGISTER: u8 = 7;
     pub(crate) const REGISTERED: u8 = 8;
+    pub(crate) const PUBLICATION: u8 = 9;
 }
 
 /// Why bytes are no frame.

@@ -7,6 +7,7 @@ use siltstone_testkit::TestRng;
 
 use super::*;
 use crate::packet::{Chunk, ChunkAck, Envelope, Packet, Register, Registered, Row, StreamId};
+use crate::publication::Publication;
 
 fn random_bytes(rng: &mut TestRng) -> Vec<u8> {
     let len = rng.index(20);
@@ -83,6 +84,10 @@ fn random_packet(rng: &mut TestRng) -> Packet {
     }
 }
 
+fn random_publication(rng: &mut TestRng) -> Publication {
+    Publication { channel: random_bytes(rng), message: random_bytes(rng) }
+}
+
 fn hello() -> Hello {
     Hello {
         versions: (1, 3),
@@ -124,6 +129,27 @@ fn packets_round_trip_and_truncated_ones_are_rejected() {
 }
 
 #[test]
+fn published_messages_round_trip_and_truncated_ones_are_rejected() {
+    let mut rng = TestRng::new(4);
+    for _ in 0..300 {
+        let publication = random_publication(&mut rng);
+        let mut body = Vec::new();
+        push_publication(&mut body, &publication);
+        assert_eq!(decode_publication(&body).unwrap(), Some(publication.clone()));
+        // An earlier version, which knows no such kind, would close the connection.
+        assert!(matches!(decode_packet(&body), Err(FrameError::Malformed { kind: 9 })));
+        for len in 1..5 + publication.channel.len() {
+            let error = decode_publication(&body[..len]).unwrap_err();
+            assert!(matches!(error, FrameError::Malformed { kind: 9 }), "{error}");
+        }
+        let packet = random_packet(&mut rng);
+        body.clear();
+        encode_packet(&mut body, &Envelope { group: 1, directory: 2, packet });
+        assert_eq!(decode_publication(&body).unwrap(), None);
+    }
+}
+
+#[test]
 fn changed_bytes_of_a_frame_are_recognized() {
     let mut rng = TestRng::new(2);
     for _ in 0..300 {
@@ -142,9 +168,10 @@ fn random_and_mutated_bodies_are_decoded_or_rejected() {
     let mut decoded = 0;
     for _ in 0..20_000 {
         let mut body = Vec::new();
-        match rng.below(4) {
+        match rng.below(5) {
             0 => body = random_bytes(&mut rng),
             1 => hello().push(&mut body),
+            2 => push_publication(&mut body, &random_publication(&mut rng)),
             _ => {
                 let packet = random_packet(&mut rng);
                 encode_packet(&mut body, &Envelope { group: 1, directory: 2, packet });
@@ -162,6 +189,11 @@ fn random_and_mutated_bodies_are_decoded_or_rejected() {
             encode_packet(&mut again, &envelope);
             assert_eq!(decode_packet(&again).unwrap(), envelope);
             decoded += 1;
+        }
+        if let Ok(Some(publication)) = decode_publication(&body) {
+            let mut again = Vec::new();
+            push_publication(&mut again, &publication);
+            assert_eq!(again, body);
         }
         decoded += usize::from(Hello::decode(&body).is_ok());
         let _ = Answer::decode(&body);

@@ -11,8 +11,8 @@ use super::event::{HelloRefusal, TransportEvent};
 use super::outgoing::prepare;
 use super::shared::Shared;
 use crate::codec::{
-    Answer, FrameError, Hello, MAX_BODY_BYTES, MAX_HELLO_BYTES, decode_packet, is_ping, push_frame,
-    read_frame,
+    Answer, FrameError, Hello, MAX_BODY_BYTES, MAX_HELLO_BYTES, decode_packet, decode_publication,
+    is_ping, push_frame, read_frame,
 };
 
 /// The buffer of a connection, in bytes.
@@ -115,6 +115,12 @@ fn serve(
     loop {
         read_frame(&mut stream, &mut body, MAX_BODY_BYTES)?;
         if is_ping(&body) {
+            continue;
+        }
+        if let Some(publication) = decode_publication(&body)? {
+            shared.publications.received.fetch_add(1, Relaxed);
+            (shared.options.publication_listener)(publication);
+            body.shrink_to(4 * READ_BYTES);
             continue;
         }
         let envelope = decode_packet(&body)?;

@@ -5,6 +5,9 @@
 //!     └─ no connection, or full: dropped, as a network may
 //! ```
 //!
+//! Published messages have a queue of their own with a smaller limit, and go behind the packets in
+//! small portions: they neither take the place of packets nor delay them by much.
+//!
 //! A peer that restarts connects to this node. The link then drops its connection to the earlier
 //! process and connects again without waiting for the backoff.
 //!
@@ -12,12 +15,18 @@
 
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::options::TransportOptions;
 use crate::codec::packet_bytes;
 use crate::packet::Envelope;
+use crate::publication::{Publication, PublicationQueue};
+
+/// The published messages that are sent before packets that have come meanwhile, in bytes.
+const PORTION_BYTES: usize = 256 << 10;
 
 /// A link to a peer.
 pub(super) struct Link {
@@ -34,6 +43,7 @@ pub(super) struct Link {
 struct Queue {
     packets: VecDeque<Envelope>,
     bytes: usize,
+    publications: PublicationQueue,
     /// The connection and the peer's process.
     connection: Option<(TcpStream, u64)>,
     /// When the connection was opened.
@@ -57,7 +67,7 @@ pub(super) enum PushOutcome {
 
 /// The next work of a link's thread.
 pub(super) enum Work {
-    Send(VecDeque<Envelope>),
+    Send(VecDeque<Envelope>, Vec<Arc<Publication>>),
     /// The deadline has passed.
     Idle,
     /// The connection is dead.
@@ -66,8 +76,11 @@ pub(super) enum Work {
 }
 
 impl Link {
-    pub(super) fn new(node: u64, address: String, max_packets: usize, max_bytes: usize) -> Self {
-        let (queue, changed) = (Mutex::default(), Condvar::new());
+    pub(super) fn new(node: u64, address: String, options: &TransportOptions) -> Self {
+        let publications = PublicationQueue::new(options.max_queued_publication_bytes);
+        let (queue, changed) =
+            (Mutex::new(Queue { publications, ..Queue::default() }), Condvar::new());
+        let (max_packets, max_bytes) = (options.max_queued_packets, options.max_queued_bytes);
         Link { node, address, queue, changed, max_packets, max_bytes }
     }
 
@@ -92,6 +105,18 @@ impl Link {
         PushOutcome::Queued
     }
 
+    /// Queues a published message; `false` if it is dropped.
+    pub(super) fn publish(&self, publication: Arc<Publication>) -> bool {
+        let mut queue = self.queue.lock();
+        if queue.is_closed || queue.connection.is_none() || !queue.publications.push(publication) {
+            return false;
+        }
+        if queue.publications.len() == 1 {
+            self.changed.notify_one();
+        }
+        true
+    }
+
     /// Waits for packets until the deadline.
     pub(super) fn take(&self, deadline: Instant) -> Work {
         let mut queue = self.queue.lock();
@@ -102,9 +127,10 @@ impl Link {
             if queue.is_hurried {
                 return Work::Broken;
             }
-            if !queue.packets.is_empty() {
+            if !queue.packets.is_empty() || !queue.publications.is_empty() {
                 (queue.bytes, queue.is_overflowing) = (0, false);
-                return Work::Send(std::mem::take(&mut queue.packets));
+                let publications = queue.publications.take(PORTION_BYTES);
+                return Work::Send(std::mem::take(&mut queue.packets), publications);
             }
             if self.changed.wait_until(&mut queue, deadline).timed_out() {
                 return Work::Idle;
@@ -135,14 +161,17 @@ impl Link {
     /// When its connection was opened, and the bytes that wait; `None` without a connection.
     pub(super) fn connection(&self) -> Option<(SystemTime, usize)> {
         let queue = self.queue.lock();
-        queue.connection.is_some().then_some((queue.opened_at?, queue.bytes))
+        let bytes = queue.bytes + queue.publications.bytes();
+        queue.connection.is_some().then_some((queue.opened_at?, bytes))
     }
 
-    /// Drops the queued packets, and accepts none until it is opened again.
-    pub(super) fn reset(&self) {
+    /// Drops what is queued, and accepts nothing until it is opened again. Returns the number of
+    /// published messages that were dropped.
+    pub(super) fn reset(&self) -> usize {
         let mut queue = self.queue.lock();
         (queue.connection, queue.bytes, queue.is_overflowing) = (None, 0, false);
         queue.packets.clear();
+        queue.publications.clear()
     }
 
     /// Records that this process of the peer has connected to this node: a connection to an earlier

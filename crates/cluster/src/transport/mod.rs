@@ -10,6 +10,8 @@
 //! unknown or wrong node, and a version without common ground are refused by a [`HelloRefusal`],
 //! which both report. Packets carry the number of their group.
 //!
+//! Published messages go to all nodes, over the same connections, and belong to no group.
+//!
 //! Packets are dropped while there is no connection, or if too many wait: Raft sends again. A
 //! connection that fails is opened again after 20 ms, then after twice as long each time, each
 //! shortened at random by up to a half.
@@ -41,13 +43,26 @@ use siltstone_engine::{Error, Result};
 
 pub use encryption::{Encryption, Stream};
 pub use event::{HelloRefusal, TransportEvent};
-pub use options::{EventListener, TransportOptions};
+pub use options::{EventListener, PublicationListener, TransportOptions};
 pub use shared::Connection;
 
 use crate::network::{Network, Receiver};
 use crate::packet::Envelope;
+use crate::publication::Publication;
 use link::Link;
-use shared::Shared;
+use shared::{PublicationCounters, Shared};
+
+/// Published messages since the start. One to several nodes counts once for each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PublicationCounts {
+    /// Those that were given to a connection.
+    pub sent: u64,
+    /// Those of other nodes.
+    pub received: u64,
+    /// Those that were dropped: without a connection, with too many waiting, or as the other node's
+    /// version does not have them.
+    pub dropped: u64,
+}
 
 /// A network over TCP. Dropping it closes all connections.
 pub struct Transport {
@@ -91,8 +106,7 @@ impl Transport {
         if node == options.node {
             return Err(Error::Invalid(format!("node {node} is no peer of itself")));
         }
-        let (packets, bytes) = (options.max_queued_packets, options.max_queued_bytes);
-        let link = Arc::new(Link::new(node, address, packets, bytes));
+        let link = Arc::new(Link::new(node, address, options));
         self.shared.add_link(link.clone());
         let shared = self.shared.clone();
         self.spawn("raft-send", move || outgoing::run(&shared, &link))
@@ -111,6 +125,23 @@ impl Transport {
     /// Packets that were dropped: without a connection, or with too many waiting.
     pub fn dropped_packets(&self) -> u64 {
         self.shared.dropped_packets()
+    }
+
+    /// Sends a published message to all other nodes. Does not block: it is dropped where there is
+    /// no connection, where too many wait, and by nodes of earlier versions. It arrives once or
+    /// never, behind those that were published before it.
+    ///
+    /// Cost: a copy of a pointer per node.
+    pub fn publish(&self, publication: Publication) {
+        self.shared.publish(publication);
+    }
+
+    /// What has become of published messages.
+    pub fn publication_counts(&self) -> PublicationCounts {
+        let PublicationCounters { sent, received, dropped } = &self.shared.publications;
+        let [sent, received, dropped] =
+            [sent, received, dropped].map(|counter| counter.load(Relaxed));
+        PublicationCounts { sent, received, dropped }
     }
 
     fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {

@@ -6,9 +6,14 @@ use std::time::Duration;
 
 use super::encryption::Encryption;
 use super::event::TransportEvent;
+use crate::publication::Publication;
 
 /// Called for each event, on the transport's threads.
 pub type EventListener = Arc<dyn Fn(&TransportEvent) + Send + Sync>;
+
+/// Called for each published message of another node, on the thread that also receives the packets
+/// of that node: it must not block.
+pub type PublicationListener = Arc<dyn Fn(Publication) + Send + Sync>;
 
 /// The least `connect_timeout` and `ack_timeout` for short election timeouts: busy machines answer
 /// later than others.
@@ -38,6 +43,10 @@ pub struct TransportOptions {
     pub max_queued_packets: usize,
     /// The bytes that may wait for one peer; more are dropped.
     pub max_queued_bytes: usize,
+    /// The bytes of published messages that may wait for one peer; more are dropped.
+    pub max_queued_publication_bytes: usize,
+    /// Receives the published messages of other nodes.
+    pub publication_listener: PublicationListener,
     /// The connections that others may have opened. For more, those that have not said for longest
     /// who they are get closed.
     pub max_incoming: usize,
@@ -71,6 +80,8 @@ impl TransportOptions {
             listener: Arc::new(|_| {}),
             max_queued_packets: 4096,
             max_queued_bytes: 64 << 20,
+            max_queued_publication_bytes: 16 << 20,
+            publication_listener: Arc::new(|_| {}),
             max_incoming: 1024,
             connect_timeout: Duration::from_secs(2),
             hello_timeout: Duration::from_secs(2),

@@ -10,6 +10,7 @@
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use siltstone_structures::SplitMix64;
@@ -21,10 +22,11 @@ use super::link::{Link, Work};
 use super::options::TransportOptions;
 use super::shared::{Shared, random};
 use crate::codec::{
-    Answer, FrameError, Hello, MAX_HELLO_BYTES, encode_packet, first_version, push_frame,
-    push_ping, read_frame,
+    Answer, FrameError, Hello, MAX_HELLO_BYTES, PUBLICATION_VERSION, encode_packet, first_version,
+    push_frame, push_ping, push_publication, read_frame,
 };
 use crate::packet::Envelope;
+use crate::publication::Publication;
 
 /// The first wait between attempts to connect; it doubles.
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
@@ -72,7 +74,8 @@ pub(super) fn run(shared: &Arc<Shared>, link: &Link) {
                 link.open(socket, process);
                 report(TransportEvent::Connected { node, address });
                 let outcome = send(shared, link, stream, version);
-                link.reset();
+                let dropped = link.reset() as u64;
+                shared.publications.dropped.fetch_add(dropped, Relaxed);
                 shared.report_unreachable(node);
                 let Err(error) = outcome else { return };
                 report(TransportEvent::Disconnected { node, reason: error.to_string() });
@@ -173,7 +176,7 @@ fn send(shared: &Shared, link: &Link, mut stream: Box<dyn Stream>, version: u16)
             Work::Closed => return Ok(()),
             Work::Broken => return Err(io::Error::from(io::ErrorKind::ConnectionReset)),
             Work::Idle => push_ping(&mut out),
-            Work::Send(packets) => {
+            Work::Send(packets, publications) => {
                 let is_known = |of: &Envelope| first_version(&of.packet) <= version;
                 for envelope in packets.into_iter().filter(is_known) {
                     if !push_frame(&mut out, |out| encode_packet(out, &envelope)) {
@@ -184,6 +187,15 @@ fn send(shared: &Shared, link: &Link, mut stream: Box<dyn Stream>, version: u16)
                         out.clear();
                     }
                 }
+                let written = match version >= PUBLICATION_VERSION {
+                    true => write_publications(&mut stream, &mut out, &publications),
+                    false => Ok(0),
+                };
+                let sent = *written.as_ref().unwrap_or(&0);
+                let dropped = publications.len() - sent;
+                shared.publications.sent.fetch_add(sent as u64, Relaxed);
+                shared.publications.dropped.fetch_add(dropped as u64, Relaxed);
+                written?;
             }
         }
         stream.write_all(&out)?;
@@ -191,4 +203,18 @@ fn send(shared: &Shared, link: &Link, mut stream: Box<dyn Stream>, version: u16)
         out.clear();
         out.shrink_to(4 * WRITE_BYTES);
     }
+}
+
+/// Writes what is in `out`, and published messages behind it. Returns the number of those that fit
+/// a frame.
+fn write_publications(
+    stream: &mut impl Write,
+    out: &mut Vec<u8>,
+    publications: &[Arc<Publication>],
+) -> io::Result<usize> {
+    let mut push = |of: &&Arc<Publication>| push_frame(out, |out| push_publication(out, of));
+    let count = publications.iter().filter(|publication| push(publication)).count();
+    stream.write_all(out)?;
+    out.clear();
+    Ok(count)
 }

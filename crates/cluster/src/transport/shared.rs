@@ -17,9 +17,10 @@ use super::options::TransportOptions;
 use crate::codec::{Hello, HelloDirectory};
 use crate::network::Receiver;
 use crate::packet::{Envelope, Packet, Registered};
+use crate::publication::Publication;
 
 /// The versions of the protocol that this program speaks, oldest and newest.
-pub(super) const VERSIONS: (u16, u16) = (1, 2);
+pub(super) const VERSIONS: (u16, u16) = (1, 3);
 /// The earlier processes of a node that are remembered.
 const MAX_PROCESSES: usize = 16;
 
@@ -49,6 +50,15 @@ pub(super) struct Shared {
     incoming: Mutex<IncomingConnections>,
     pub(super) is_stopped: AtomicBool,
     dropped_packets: AtomicU64,
+    pub(super) publications: PublicationCounters,
+}
+
+/// Published messages to and from other nodes. One to several nodes counts once for each.
+#[derive(Default)]
+pub(super) struct PublicationCounters {
+    pub(super) sent: AtomicU64,
+    pub(super) received: AtomicU64,
+    pub(super) dropped: AtomicU64,
 }
 
 /// The directories of a group's nodes.
@@ -85,6 +95,7 @@ impl Shared {
             incoming: Mutex::default(),
             is_stopped: AtomicBool::new(false),
             dropped_packets: AtomicU64::new(0),
+            publications: PublicationCounters::default(),
         }
     }
 
@@ -268,6 +279,14 @@ impl Shared {
             // Raft then sends one packet at a time, until the peer answers.
             self.report_unreachable(node);
         }
+    }
+
+    /// Sends a published message to all other nodes, or drops it.
+    pub(super) fn publish(&self, publication: Publication) {
+        let publication = Arc::new(publication);
+        let links = self.links.read();
+        let dropped = links.values().filter(|link| !link.publish(publication.clone())).count();
+        self.publications.dropped.fetch_add(dropped as u64, Relaxed);
     }
 
     pub(super) fn dropped_packets(&self) -> u64 {

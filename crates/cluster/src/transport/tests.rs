@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::*;
 use crate::codec::{Answer, Hello, MAX_HELLO_BYTES, push_frame, read_frame};
 use crate::packet::{ChunkAck, Packet, StreamId};
+use crate::publication::Publication;
 
 const CLUSTER: u64 = 77;
 const GROUP: u64 = 5;
@@ -18,6 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 struct Peer {
     transport: Arc<Transport>,
     packets: mpsc::Receiver<Packet>,
+    publications: mpsc::Receiver<Publication>,
     events: mpsc::Receiver<TransportEvent>,
 }
 
@@ -39,17 +41,23 @@ fn start(cluster: u64, node: u64, listen: SocketAddr) -> Peer {
 fn start_with(cluster: u64, node: u64, listen: SocketAddr, groups: u32) -> Peer {
     let (event, events) = mpsc::channel();
     let (packet, packets) = mpsc::channel();
+    let (publication, publications) = mpsc::channel();
     let options = TransportOptions {
         client_address: Some(format!("client-of-{node}:6379")),
         listener: Arc::new(move |found| drop(event.send(found.clone()))),
         ping_interval: Duration::from_millis(50),
         max_queued_packets: 1000,
+        // A busy machine is slow.
+        ack_timeout: 3 * TIMEOUT,
+        write_timeout: 3 * TIMEOUT,
+        max_queued_publication_bytes: 1 << 20,
+        publication_listener: Arc::new(move |found| drop(publication.send(found))),
         groups,
         ..TransportOptions::new(cluster, node, listen)
     };
     let transport = Transport::bind(options).unwrap();
     transport.attach(GROUP, Arc::new(Collector(packet)));
-    Peer { transport, packets, events }
+    Peer { transport, packets, publications, events }
 }
 
 fn peer(node: u64) -> Peer {
@@ -90,6 +98,15 @@ impl Peer {
 
     fn is_connected(&self, to: u64) {
         self.sees(|event| matches!(event, TransportEvent::Connected { node, .. } if *node == to));
+    }
+
+    /// Waits until published messages are counted.
+    fn counts(&self, are_expected: impl Fn(PublicationCounts) -> bool) {
+        let deadline = Instant::now() + TIMEOUT;
+        while !are_expected(self.transport.publication_counts()) {
+            assert!(Instant::now() < deadline, "{:?}", self.transport.publication_counts());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Sends until something arrives.
@@ -226,11 +243,11 @@ fn newer_protocol_is_refused_by_name() {
     let mut out = Vec::new();
     push_frame(&mut out, |out| hello.push(out));
     stream.write_all(&out).unwrap();
-    let refusal = HelloRefusal::Version { node: 2, own: (1, 2), found: (9, 12) };
+    let refusal = HelloRefusal::Version { node: 2, own: (1, 3), found: (9, 12) };
     assert_eq!(one.refuses(), refusal);
     let mut body = Vec::new();
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
-    assert_eq!(Hello::decode(&body).unwrap().versions, (1, 2));
+    assert_eq!(Hello::decode(&body).unwrap().versions, (1, 3));
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
     assert_eq!(Answer::decode(&body).unwrap().refusal, Some(refusal.to_string()));
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
@@ -379,6 +396,67 @@ fn peer_that_does_not_read_neither_blocks_nor_takes_memory() {
     assert!(dropped > 1000, "only {dropped} packets were dropped");
 }
 
+fn publication(number: u32, bytes: usize) -> Publication {
+    Publication { channel: number.to_le_bytes().to_vec(), message: vec![7; bytes] }
+}
+
+#[test]
+fn published_messages_reach_all_nodes_in_order() {
+    let (one, two, three) = (peer(1), peer(2), peer(3));
+    for (node, other) in [(2, &two), (3, &three)] {
+        one.knows(node, other);
+        other.knows(1, &one);
+        one.is_connected(node);
+    }
+    for number in 0..200 {
+        one.transport.publish(publication(number, 1000));
+        one.transport.send(packet(1, 2, number.into()));
+    }
+    for number in 0..200 {
+        for other in [&two, &three] {
+            let received = other.publications.recv_timeout(TIMEOUT).unwrap();
+            assert_eq!(received, publication(number, 1000));
+        }
+        let received = two.packets.recv_timeout(TIMEOUT).unwrap();
+        assert_eq!(received, packet(1, 2, number.into()).packet);
+    }
+    one.counts(|counts| counts == PublicationCounts { sent: 400, received: 0, dropped: 0 });
+    let expected = PublicationCounts { sent: 0, received: 200, dropped: 0 };
+    assert_eq!(two.transport.publication_counts(), expected);
+    // Without a connection to node 3 the others still get them.
+    drop(three);
+    one.sees(|event| matches!(event, TransportEvent::Disconnected { node: 3, .. }));
+    one.transport.publish(publication(7, 0));
+    assert_eq!(two.publications.recv_timeout(TIMEOUT).unwrap(), publication(7, 0));
+    assert_eq!(one.transport.publication_counts().dropped, 1);
+}
+
+#[test]
+fn published_messages_for_a_peer_that_does_not_read_are_dropped_and_others_get_them() {
+    let (one, three) = (peer(1), peer(3));
+    let stream = connect_by_hand(&one, super::shared::VERSIONS);
+    one.knows(3, &three);
+    three.knows(1, &one);
+    one.is_connected(3);
+    for number in 0..400 {
+        one.transport.publish(publication(number, 100_000));
+        let received = three.publications.recv_timeout(TIMEOUT).unwrap();
+        assert_eq!(received, publication(number, 100_000));
+    }
+    let waiting: usize =
+        one.transport.connections().iter().map(|connection| connection.waiting_bytes).sum();
+    assert!(waiting <= 1 << 20, "{waiting} bytes wait");
+    let dropped = one.transport.publication_counts().dropped;
+    assert!(dropped > 100, "only {dropped} were dropped");
+    // They have taken no place of packets.
+    let before = one.transport.dropped_packets();
+    one.transport.send(packet(1, 2, 0));
+    assert_eq!(one.transport.dropped_packets(), before);
+    drop(stream);
+    // What has been queued or written is counted when the connection ends.
+    one.counts(|counts| counts.sent + counts.dropped == 800);
+}
+
 #[test]
 fn peer_of_an_earlier_version_gets_no_packets_that_it_does_not_know() {
     let one = peer(1);
@@ -386,11 +464,13 @@ fn peer_of_an_earlier_version_gets_no_packets_that_it_does_not_know() {
     let mut body = Vec::new();
     let register = crate::packet::Register { from: 1, to: 2 };
     one.transport.send(envelope(Packet::Register(register)));
+    one.transport.publish(publication(1, 10));
     let id = StreamId { node: 2, incarnation: 1, number: 1 };
     let ack = Packet::Ack(ChunkAck { stream: id, from: 1, next: 1 });
     one.transport.send(envelope(ack.clone()));
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
     assert_eq!(crate::codec::decode_packet(&body).unwrap().packet, ack);
+    assert_eq!(one.transport.publication_counts().dropped, 1);
 }
 
 #[test]

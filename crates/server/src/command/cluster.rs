@@ -193,6 +193,7 @@ fn info(groups: &Groups) -> String {
     let leaders: BTreeSet<_> = served.iter().filter_map(|group| Some(group.leader?.node)).collect();
     let term = served.iter().map(|group| group.status.term).max().unwrap_or_default();
     let first = &served[0];
+    let publications = groups.publication_counts();
     let mut out = String::new();
     for (field, value) in [
         ("cluster_state", if slots == all { "ok" } else { "fail" }.to_owned()),
@@ -207,6 +208,8 @@ fn info(groups: &Groups) -> String {
         ("cluster_size", leaders.len().max(1).to_string()),
         ("cluster_current_epoch", term.to_string()),
         ("cluster_my_epoch", term.to_string()),
+        ("cluster_stats_messages_publish_sent", publications.sent.to_string()),
+        ("cluster_stats_messages_publish_received", publications.received.to_string()),
     ] {
         // Writing to a string does not fail.
         let _ = write!(out, "{field}:{value}\r\n");

@@ -225,6 +225,19 @@ impl Definition {
         count.is_none_or(|count| count <= args.from(count_at + 1).len() as u64)
     }
 
+    /// What has a slot among the arguments: keys, and the channels of shards.
+    pub(crate) fn slotted_in<'a>(
+        &self,
+        args: Args<'a>,
+    ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let channels = match self.name {
+            "spublish" => 1,
+            "ssubscribe" => usize::MAX,
+            _ => 0,
+        };
+        self.keys_in(args).chain(args.iter().skip(1).take(channels))
+    }
+
     /// The keys among the arguments.
     pub(crate) fn keys_in<'a>(&self, args: Args<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let KeyPositions { first, last, step, count_at, option } = self.keys;

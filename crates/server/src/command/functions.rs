@@ -1,36 +1,44 @@
 //! FUNCTION and FCALL.
 //!
-//! Functions run as scripts do ([`super::scripts`]). A change of the libraries replaces the
-//! server's file of them, from which the next start reads them.
+//! Functions run as scripts do ([`super::scripts`]). The libraries are kept in a log beside the
+//! tables, or by the first group of a replicated table: its leader changes them, and all nodes
+//! follow. Which commands that are, [`changes_libraries`] says.
 //!
 //! Source: the documentation of Redis's functions; error texts of Redis 7.0.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use siltstone_rdb::{libraries, payload};
+use siltstone_vfs::Disk;
 
 use super::context::Context;
-use super::definition::{NO_KEYS, SCRIPT};
+use super::definition::{Definition, NO_KEYS, SCRIPT};
 use super::entry::{self, Command};
 use super::failure::{
     Failure, Outcome, bad_subcommand, reply_error, unknown_subcommand, wrong_subcommand_arity,
 };
 use super::scripts::{self, Invocation};
 use super::{help, info};
-use crate::glob;
+use crate::replication::function_rows::{self, Unseen};
+use crate::replication::group_set::only;
 use crate::resp::{Args, number};
-use crate::script::functions::{Functions, Library, LoadedLibrary, RestorePolicy};
+use crate::script::function_library::{Library, LoadedLibrary};
+use crate::script::functions::{Change, Functions, RestorePolicy, Storage};
 use crate::script::host::with_host;
+use crate::script::library_log::LibraryLog;
 use crate::script::limits::TimeLimit;
 use crate::script::long_runs::LongRun;
+use crate::shared::Shared;
+use crate::{glob, process};
 
 /// Maximum time for a library to register its functions, as in Redis.
-const LOAD_TIME: std::time::Duration = std::time::Duration::from_millis(500);
+const LOAD_TIME: Duration = Duration::from_millis(500);
 
-/// Memory that the libraries of the file may take.
-const MAX_FILE_MEMORY_BYTES: usize = 1 << 30;
+/// Maximum time for a library that has run before.
+const FOLLOWED_LOAD_TIME: Duration = Duration::from_secs(10);
 
 pub(super) fn commands() -> Vec<Command> {
     let call = |name, handler, summary| {
@@ -54,6 +62,7 @@ fn fcall_ro(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn call(context: &mut Context<'_>, args: Args<'_>, is_read_only: bool) -> Outcome {
+    wait_for_commit(context);
     let script = context.shared.functions.find(&args[1]);
     let script = script.ok_or(reply_error("ERR Function not found"))?;
     let count = number::parse_i64(&args[2]);
@@ -66,7 +75,15 @@ fn call(context: &mut Context<'_>, args: Args<'_>, is_read_only: bool) -> Outcom
     scripts::invoke(context, args, &Invocation { script, keys, args: rest, is_read_only })
 }
 
+/// Whether the call changes the libraries.
+pub(super) fn changes_libraries(command: &Definition, args: Args<'_>) -> bool {
+    const CHANGES: [&str; 4] = ["delete", "flush", "load", "restore"];
+    let is = |name: &&str| args.get(1).is_some_and(|arg| arg.eq_ignore_ascii_case(name.as_bytes()));
+    command.name == "function" && CHANGES.iter().any(is)
+}
+
 fn function(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    wait_for_commit(context);
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
         (b"load", 3..) => load(context, args.from(2)),
         (b"list", _) => list(context, args.from(2)),
@@ -120,19 +137,32 @@ fn load(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         replaces = true;
     }
     let max_memory_bytes = context.shared.settings.script_memory_bytes.load(Relaxed);
-    let loaded = run_library(&args[args.len() - 1], max_memory_bytes)?;
+    let loaded = run_library(&args[args.len() - 1], max_memory_bytes, LOAD_TIME)?;
     let name = loaded.library.name.clone();
-    context.shared.functions.add(loaded, replaces)?;
+    // Programs for Redis Cluster load a library at each of its masters.
+    let is_there = context.shared.replication.is_some()
+        && context
+            .shared
+            .functions
+            .library(&name.to_lowercase())
+            .is_some_and(|known| known.code == loaded.library.code);
+    if !is_there {
+        context.shared.functions.add(loaded, replaces)?;
+    }
     context.replies.bulk(name.as_bytes());
     Ok(())
 }
 
 /// Runs the code of a library, which registers its functions. The interpreter has up to
 /// `max_memory_bytes`; 0: any number.
-fn run_library(code: &[u8], max_memory_bytes: usize) -> Result<LoadedLibrary, String> {
+fn run_library(
+    code: &[u8],
+    max_memory_bytes: usize,
+    time: Duration,
+) -> Result<LoadedLibrary, String> {
     let library = Arc::new(Library::parse(code)?);
     let functions = with_host(info::REDIS_VERSION, |host| {
-        host.begin_load(TimeLimit::For(LOAD_TIME));
+        host.begin_load(TimeLimit::For(time));
         host.load(&library, max_memory_bytes)
     })??;
     match functions.is_empty() {
@@ -151,7 +181,7 @@ fn run_payload(
     let body = payload::verify(payload)
         .ok_or_else(|| "ERR DUMP payload version or checksum are wrong".to_owned())?;
     let codes = libraries::restore(body, limit as u64).map_err(|error| format!("ERR {error}"))?;
-    codes.iter().map(|code| run_library(code, max_memory_bytes)).collect()
+    codes.iter().map(|code| run_library(code, max_memory_bytes, LOAD_TIME)).collect()
 }
 
 fn restore(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -173,21 +203,72 @@ fn restore(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Puts the libraries of the server's file in force.
+/// The libraries of a directory, in force, and kept there from now on.
 ///
 /// # Errors
-/// If the file cannot be read, is damaged, or a library of it fails.
-pub(crate) fn read_file(functions: &Functions, file: &Path) -> Result<(), String> {
-    let payload = match std::fs::read(file) {
-        Ok(payload) => payload,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(format!("'{}' cannot be read: {error}", file.display())),
+/// If they cannot be read, are damaged, or one of them fails.
+pub(crate) fn open_functions(dir: &Path) -> Result<Functions, String> {
+    let opened = Disk::open(dir).and_then(|vfs| LibraryLog::open(Arc::new(vfs)));
+    let (log, codes) = opened.map_err(|error| error.to_string())?;
+    let functions = Functions::new(Storage::Log(log));
+    let run = |(name, code): (String, Vec<u8>)| match run_library(&code, 0, FOLLOWED_LOAD_TIME) {
+        Ok(loaded) => Ok((name, loaded)),
+        Err(text) => {
+            let text = text.strip_prefix("ERR ").unwrap_or(&text);
+            Err(format!("the library '{name}' of functions in '{}': {text}", dir.display()))
+        }
     };
-    let put = run_payload(&payload, MAX_FILE_MEMORY_BYTES, 0).and_then(|all| functions.begin(all));
-    put.map_err(|text| {
-        let text = text.strip_prefix("ERR ").unwrap_or(&text);
-        format!("'{}', with the libraries of functions: {text}", file.display())
-    })
+    let added = codes.into_iter().map(run).collect::<Result<_, _>>()?;
+    functions.follow(Change { added, ..Change::default() });
+    Ok(functions)
+}
+
+/// Puts in force which libraries of a replicated table this node has applied since the last call.
+/// The worker calls it between commands.
+pub(crate) fn follow_functions(shared: &Shared) {
+    let Some(groups) = &shared.replication else { return };
+    let (first, table) = (groups.first(), &shared.databases[0].engine);
+    let rows = match first.functions.take(&first.node.table()) {
+        Unseen::Nothing => return,
+        Unseen::Some(names) => function_rows::read(table.as_ref(), names),
+        Unseen::All => function_rows::read_all(table.as_ref()).map(|mut rows| {
+            for LoadedLibrary { library, .. } in shared.functions.all() {
+                rows.entry(library.name.to_lowercase()).or_default();
+            }
+            rows
+        }),
+    };
+    let Ok(rows) = rows else {
+        // A received snapshot has just replaced the table.
+        first.functions.forget();
+        return;
+    };
+    let mut change = Change::default();
+    for (name, code) in rows {
+        let known = shared.functions.library(&name);
+        if known.as_ref().map(|known| &known.code) == code.as_ref() {
+            continue;
+        }
+        // It has run at the leader.
+        match code.map(|code| run_library(&code, 0, FOLLOWED_LOAD_TIME)) {
+            Some(Ok(loaded)) => drop(change.added.insert(name, loaded)),
+            Some(Err(text)) => {
+                process::log(&format!("the library '{name}' of functions fails here: {text}"));
+                change.removed.insert(name);
+            }
+            None => drop(change.removed.insert(name)),
+        }
+    }
+    shared.functions.follow(change);
+}
+
+/// Makes the reply wait until the libraries that the command sees are committed.
+fn wait_for_commit(context: &mut Context<'_>) {
+    if let Some(groups) = &context.shared.replication
+        && groups.first().table.has_uncommitted()
+    {
+        context.session.needs_commit |= only(0);
+    }
 }
 
 fn list(context: &mut Context<'_>, args: Args<'_>) -> Outcome {

@@ -194,6 +194,10 @@ fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     let [channels, patterns, shard_channels] = context.shared.pubsub.counts();
     write!(out, "pubsub_channels:{channels}\r\npubsub_patterns:{patterns}\r\n")?;
     write!(out, "pubsubshard_channels:{shard_channels}\r\n")?;
+    if let Some(groups) = &context.shared.replication {
+        let dropped = groups.publication_counts().dropped;
+        write!(out, "pubsub_dropped_between_nodes:{dropped}\r\n")?;
+    }
     let [keys, items, prefixes] = context.shared.observers.tracking.counts();
     write!(out, "tracking_total_keys:{keys}\r\ntracking_total_items:{items}\r\n")?;
     write!(out, "tracking_total_prefixes:{prefixes}\r\n")?;

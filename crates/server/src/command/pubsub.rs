@@ -4,6 +4,10 @@
 //! subscriptions may only call a few commands, since its arrays could be messages as well
 //! ([`mod@super::execute`] checks it).
 //!
+//! In a replicated table PUBLISH reaches the subscribers at all nodes. A channel of a shard has a
+//! slot, as a key has: its subscribers and publishers are at the leader of the slot's group, which
+//! ends the subscriptions when it leads no more (decision record 0088).
+//!
 //! Source: the documentation of Redis's pub/sub commands; replies of Redis 7.2.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,9 +19,12 @@ use super::failure::{
     Outcome, reply_error, reply_too_large, unknown_subcommand, wrong_subcommand_arity,
 };
 use super::help;
+use super::session::Session;
+use crate::clients::Client;
 use crate::glob::Pattern;
 use crate::pubsub::Kind;
-use crate::resp::Args;
+use crate::resp::{Args, Replies, RespVersion};
+use crate::shared::Shared;
 
 pub(super) fn commands() -> Vec<Command> {
     let command = |name, arity, flags, handler, summary| {
@@ -94,7 +101,7 @@ fn add(context: &mut Context<'_>, args: Args<'_>, kind: Kind, word: &str) -> Out
             let client = context.session.client().clone();
             context.shared.pubsub.subscribe(kind, name, &client);
         }
-        confirm(context, kind, word, Some(name));
+        confirm(context.replies, context.session.client(), kind, word, Some(name));
     }
     check_again(context, args, kind);
     Ok(())
@@ -121,38 +128,65 @@ fn remove(context: &mut Context<'_>, args: Args<'_>, kind: Kind, word: &str) -> 
         _ => args.from(1).iter().map(<[u8]>::to_vec).collect(),
     };
     if names.is_empty() {
-        confirm(context, kind, word, None);
+        confirm(context.replies, context.session.client(), kind, word, None);
     }
     for name in names {
-        if context.session.subscriptions[kind as usize].remove(&name) {
-            context.session.subscription_bytes -= memory_bytes(kind, &name);
-            context.shared.pubsub.unsubscribe(kind, &name, context.session.client());
-        }
+        forget(context.shared, context.session, kind, &name);
         // A message that came before the end of the subscription must not follow its confirmation.
         // Inside EXEC it would be taken for a reply, and follows.
         if !context.is_in_transaction() {
             context.session.client().mailbox.receive_messages(context.replies);
         }
-        confirm(context, kind, word, Some(&name));
+        confirm(context.replies, context.session.client(), kind, word, Some(&name));
     }
     Ok(())
 }
 
+/// Ends a subscription, if there is one.
+fn forget(shared: &Shared, session: &mut Session, kind: Kind, name: &[u8]) {
+    if session.subscriptions[kind as usize].remove(name) {
+        session.subscription_bytes -= memory_bytes(kind, name);
+        shared.pubsub.unsubscribe(kind, name, session.client());
+    }
+}
+
+/// Ends the subscriptions to channels of shards that this node does not serve any more, and sends
+/// the client a push for each, behind the messages that it has not got yet.
+pub(crate) fn end_shard_subscriptions(
+    shared: &Shared,
+    session: &mut Session,
+    is_lost: impl Fn(&[u8]) -> bool,
+) {
+    let kind = Kind::ShardChannel;
+    let names = session.subscriptions[kind as usize].iter();
+    let lost: Vec<_> = names.filter(|name| is_lost(name)).cloned().collect();
+    for name in lost {
+        forget(shared, session, kind, &name);
+        let client = session.client();
+        let mut replies = Replies::new(usize::MAX);
+        if client.is_resp3.load(Relaxed) {
+            replies.version = RespVersion::Resp3;
+        }
+        confirm(&mut replies, client, kind, "sunsubscribe", Some(&name));
+        client.push(&replies.unsent().into());
+    }
+}
+
 /// Writes the push that confirms a change: word, name, and the number of subscriptions left.
-fn confirm(context: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
-    let counts = &context.session.client().subscriptions;
+fn confirm(replies: &mut Replies, client: &Client, kind: Kind, word: &str, name: Option<&[u8]>) {
+    let counts = &client.subscriptions;
     let count = match kind {
         Kind::ShardChannel => counts[2].load(Relaxed),
         Kind::Channel | Kind::Pattern => counts[0].load(Relaxed) + counts[1].load(Relaxed),
     };
-    context.replies.push(3);
-    context.replies.bulk(word.as_bytes());
-    context.replies.bulk_or_null(name);
-    context.replies.int(i64::from(count));
+    replies.push(3);
+    replies.bulk(word.as_bytes());
+    replies.bulk_or_null(name);
+    replies.int(i64::from(count));
 }
 
 fn publish(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let receivers = context.shared.pubsub.publish(&args[1], &args[2]);
+    let receivers = context.shared.publish(&args[1], &args[2]);
     context.replies.count(receivers);
     Ok(())
 }

@@ -8,17 +8,21 @@
 //! | has no vote, or has failed | as above | as above | as above: its table may lack most keys |
 //!
 //! The decision is made before the command runs, so a redirected command has had no effect.
-//! Commands that see no keys (PING, INFO, CLUSTER) run everywhere.
+//! Commands that see no keys (PING, INFO, CLUSTER) run everywhere. Channels of shards (SSUBSCRIBE,
+//! SPUBLISH) have slots as keys have.
 //!
 //! With several groups this is so for the group of the command's keys, which is selected as the
 //! session's table. All keys of a command need one slot then, and so do those of a transaction with
 //! the keys that it watches, else it is refused (`CROSSSLOT`). Commands that see keys which they do
 //! not name (SCAN, DBSIZE) see those of the groups that this node leads; FLUSHALL removes these.
 //!
+//! Changes of the libraries of functions run at the leader of the first group.
+//!
 //! Source: the Redis Cluster specification.
 
-use super::definition::{BLOCKING, Definition, IMMEDIATE, READ, SCRIPT, WRITE};
-use super::failure::Failure;
+use super::definition::{BLOCKING, Definition, IMMEDIATE, PUBSUB, READ, SCRIPT, WRITE};
+use super::failure::{Failure, reply_error};
+use super::functions;
 use super::one_slot::{CROSS_SLOT, not_in_one_slot, one_slot};
 use super::redirection::{redirect, refuse_missing};
 use super::session::Session;
@@ -90,13 +94,16 @@ fn route_replicated(
     let command = &TABLE.index[command];
     refuse_missing(command)?;
     groups.end_snapshots();
+    if functions::changes_libraries(command, args) {
+        return route_change_of_libraries(groups, session);
+    }
     let slot = match groups.are_several() {
         true => match slot_of_several(groups, session, command, args)? {
             Some(slot) => slot,
             None => return Ok(()),
         },
         false => {
-            let first_key = command.keys_in(args).next();
+            let first_key = command.slotted_in(args).next();
             let sees_keys = command.has(SCRIPT) || UNNAMED_KEYS.contains(&command.name);
             if first_key.is_none() && !sees_keys {
                 return Ok(());
@@ -109,7 +116,10 @@ fn route_replicated(
     session.table = group;
     let status = replication.node.status();
     if replication.leads(&status) {
-        session.needs_commit |= only(group);
+        // Messages are not logged.
+        if !command.has(PUBSUB) {
+            session.needs_commit |= only(group);
+        }
         return Ok(());
     }
     // Uncommitted writes are dropped when the state becomes that of a follower.
@@ -121,6 +131,22 @@ fn route_replicated(
         return Ok(groups.begin_snapshot(group)?);
     }
     Err(redirect(replication, &status, slot))
+}
+
+/// Libraries of functions are rows of the first group. A transaction may be one of another group.
+fn route_change_of_libraries(groups: &Groups, session: &mut Session) -> Result<(), Failure> {
+    if session.transaction.is_some() {
+        return Err(reply_error(
+            "ERR a transaction on a replicated table cannot change libraries of functions; call \
+             FUNCTION outside of MULTI",
+        ));
+    }
+    let (first, status) = (groups.first(), groups.first().node.status());
+    if !first.leads(&status) {
+        return Err(redirect(first, &status, *groups.slots(0).start()));
+    }
+    session.needs_commit |= only(0);
+    Ok(())
 }
 
 /// The slot of a command when there are several groups; `None` if it runs here whatever this node
@@ -143,7 +169,7 @@ fn slot_of_several(
         session.needs_commit |= groups.led();
         return Ok(None);
     }
-    let slot = one_slot(command.keys_in(args)).map_err(|()| CROSS_SLOT)?;
+    let slot = one_slot(command.slotted_in(args)).map_err(|()| CROSS_SLOT)?;
     let is_bound = is_queued || command.name == "watch";
     match (slot, bound_slot(session).filter(|_| is_bound)) {
         (Some(slot), Some(bound)) if slot != bound => Err(CROSS_SLOT),
@@ -166,11 +192,11 @@ fn is_read(command: &Definition) -> bool {
         && !command.has(BLOCKING)
 }
 
-/// The first key of the transaction.
+/// The first key of the transaction, or channel of a shard.
 fn queued_key(session: &Session) -> Option<&[u8]> {
     let transaction = session.transaction.as_ref()?;
     transaction
         .commands
         .iter()
-        .find_map(|queued| TABLE.index[queued.command].keys_in(queued.args()).next())
+        .find_map(|queued| TABLE.index[queued.command].slotted_in(queued.args()).next())
 }

@@ -67,7 +67,7 @@ impl Message {
     pub(super) fn publish(&self, shared: &Shared) {
         match self.kind {
             Kind::ShardChannel => shared.pubsub.publish_to_shard(&self.channel, &self.text),
-            Kind::Channel | Kind::Pattern => shared.pubsub.publish(&self.channel, &self.text),
+            Kind::Channel | Kind::Pattern => shared.publish(&self.channel, &self.text),
         };
     }
 }
@@ -123,7 +123,7 @@ impl<'c, 'k> ScriptCalls<'c, 'k> {
         if WHOLE_TABLE.contains(&command.name) {
             return Err(not_in_one_slot(command).text().into_owned());
         }
-        match one_slot(command.keys_in(args)) {
+        match one_slot(command.slotted_in(args)) {
             Ok(found) if found.is_none() || found == slot => Ok(()),
             _ => {
                 Err("ERR Script attempted to access keys that do not hash to the same slot".into())

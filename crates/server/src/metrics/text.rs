@@ -9,6 +9,7 @@ use std::fmt::{Display, Result, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_cluster::node::Status;
+use siltstone_cluster::transport::PublicationCounts;
 use siltstone_engine::Stats;
 
 use crate::backups::Backups;
@@ -191,6 +192,14 @@ impl Page {
         for (group, (_, status)) in statuses.iter().enumerate() {
             let (label, count) = (label(group, ""), status.given_up_followers);
             writeln!(self.text, "siltstone_raft_given_up_followers_total{label} {count}")?;
+        }
+        let PublicationCounts { sent, received, dropped } = groups.publication_counts();
+        for (name, help, count) in [
+            ("pubsub_sent_to_nodes_total", "Messages given to a connection to a node.", sent),
+            ("pubsub_received_from_nodes_total", "Messages of other nodes.", received),
+            ("pubsub_dropped_between_nodes_total", "Messages that a node did not get.", dropped),
+        ] {
+            self.one(name, "counter", help, count)?;
         }
         // Of the leader only.
         self.family("raft_peer_lag_entries", "gauge", "Entries that another node lacks.")?;

@@ -202,6 +202,15 @@ impl Connection {
         self.protocol.deadline()
     }
 
+    /// Ends the subscriptions to channels of shards that this node does not serve any more.
+    pub(crate) fn end_shard_subscriptions(
+        &mut self,
+        shared: &Shared,
+        is_lost: impl Fn(&[u8]) -> bool,
+    ) {
+        self.protocol.end_shard_subscriptions(shared, is_lost);
+    }
+
     /// Whether replies must be sent before more commands run.
     fn is_throttled(&self, shared: &Shared) -> bool {
         self.replies.len() > shared.options.soft_output_bytes()

@@ -14,8 +14,8 @@ use std::time::Instant;
 use crate::acl::access::Access;
 use crate::clients::{Client, Registration};
 use crate::command::{
-    Session, answer_batched_sets, complete_parked, execute, expire_parked, paused_until, resume,
-    run_group,
+    Session, answer_batched_sets, complete_parked, end_shard_subscriptions, execute, expire_parked,
+    paused_until, resume, run_group,
 };
 use crate::mailbox::Completion;
 use crate::memcached::MemcachedSession;
@@ -239,6 +239,17 @@ impl ProtocolState {
         match self {
             ProtocolState::Resp { parser, .. } => parser.is_idle(),
             ProtocolState::Memcached { session, .. } => !session.has_partial_request,
+        }
+    }
+
+    /// Ends the subscriptions to channels of shards that this node does not serve any more.
+    pub(crate) fn end_shard_subscriptions(
+        &mut self,
+        shared: &Shared,
+        is_lost: impl Fn(&[u8]) -> bool,
+    ) {
+        if let ProtocolState::Resp { session, .. } = self {
+            end_shard_subscriptions(shared, session, is_lost);
         }
     }
 

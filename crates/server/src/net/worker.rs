@@ -28,7 +28,7 @@ use super::transport::Transport;
 use super::wakeups::Wakeups;
 use crate::Fsync;
 use crate::clients::Address;
-use crate::command::{end_parked, serve_ready_keys};
+use crate::command::{end_parked, follow_functions, serve_ready_keys};
 use crate::replication::group_set::members;
 use crate::replication::groups::Groups;
 use crate::replication::{Progress, State};
@@ -320,6 +320,10 @@ impl Worker {
     /// Closes all connections whose replies wait for a group: the outcome of their commands is
     /// unknown.
     fn lose(&mut self, group: usize) {
+        if let Some(groups) = self.shared.replication.as_ref().filter(|_| group == 0) {
+            // Libraries that are not committed are not in force any more.
+            groups.first().functions.forget();
+        }
         for mut held in self.held[group].take_all() {
             for connection in &held.connections {
                 self.fail(connection);
@@ -337,6 +341,7 @@ impl Worker {
             self.follow(groups, group);
             self.submit(groups, group);
         }
+        follow_functions(&shared);
     }
 
     fn follow(&mut self, groups: &Groups, group: usize) {
@@ -354,6 +359,10 @@ impl Worker {
                 Progress::Lost => {
                     self.lose(group);
                     end_parked(&self.shared, group);
+                    for connection in self.connections.iter_mut().flatten() {
+                        let is_lost = |channel: &[u8]| groups.of_key(channel) == group;
+                        connection.end_shard_subscriptions(&self.shared, is_lost);
+                    }
                     self.shared.observers.tracking.invalidate_all();
                 }
             }

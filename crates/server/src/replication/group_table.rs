@@ -1,5 +1,5 @@
 //! A node's table, which notes the group's own rows in what is applied to it: the time, members,
-//! and points that are marked for a comparison of the nodes.
+//! libraries of functions, and points that are marked for a comparison of the nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,6 +9,7 @@ use siltstone_engine::{Durability, Engine, Op, Result, WriteBatch, forward_engin
 
 use super::clock::{GroupClock, TIME_KEY};
 use super::digest::Digests;
+use super::function_rows::{FUNCTION_PREFIX, FunctionChanges};
 use super::members::MEMBER_PREFIX;
 use super::membership::RowChanges;
 
@@ -24,6 +25,7 @@ pub(crate) struct Notes {
     /// Counts changes of the rows of members.
     pub(crate) row_changes: Arc<RowChanges>,
     pub(crate) digests: Arc<Digests>,
+    pub(crate) functions: Arc<FunctionChanges>,
 }
 
 /// The table.
@@ -49,7 +51,7 @@ impl Engine for GroupTable {
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
         self.engine.write(batch, durability)?;
-        let Notes { clock, row_changes, digests } = &self.notes;
+        let Notes { clock, row_changes, digests, functions } = &self.notes;
         let mut point = None;
         // Of several times the last one counts, as in the table.
         for op in batch.iter().filter(|op| op.key().starts_with(OWN_ROWS)) {
@@ -59,6 +61,7 @@ impl Engine for GroupTable {
                 op if op.key().starts_with(MEMBER_PREFIX) => {
                     row_changes.fetch_add(1, Ordering::Release);
                 }
+                op if op.key().starts_with(FUNCTION_PREFIX) => functions.note(op.key()),
                 _ => {}
             }
         }

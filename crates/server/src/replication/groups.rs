@@ -13,9 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use siltstone_cluster::node::Role;
-use siltstone_cluster::transport::{Connection, Transport};
+use siltstone_cluster::publication::Publication;
+use siltstone_cluster::transport::{Connection, PublicationCounts, Transport};
 
 use super::group_set::{GroupSet, members, only};
+use super::publications::ReceivedPublications;
 use super::slots::{SLOTS, slot_of};
 use super::{Replication, State};
 use crate::net::wakeups::Wakeups;
@@ -26,12 +28,34 @@ pub(crate) struct Groups {
     /// The groups at which a command of a follower reads a snapshot.
     snapshots: AtomicU64,
     transport: Weak<Transport>,
+    /// Messages of PUBLISH at other nodes.
+    pub(crate) publications: Arc<ReceivedPublications>,
 }
 
 impl Groups {
     /// At least one group.
-    pub(crate) fn new(groups: Vec<Replication>, transport: Weak<Transport>) -> Self {
-        Groups { groups, snapshots: AtomicU64::new(0), transport }
+    pub(crate) fn new(
+        groups: Vec<Replication>,
+        transport: Weak<Transport>,
+        publications: Arc<ReceivedPublications>,
+    ) -> Self {
+        Groups { groups, snapshots: AtomicU64::new(0), transport, publications }
+    }
+
+    /// Passes a message of PUBLISH on to all other nodes, or drops it. Does not block.
+    pub(crate) fn publish(&self, channel: &[u8], message: &[u8]) {
+        if let Some(transport) = self.transport.upgrade() {
+            let (channel, message) = (channel.to_vec(), message.to_vec());
+            transport.publish(Publication { channel, message });
+        }
+    }
+
+    /// What has become of messages between nodes.
+    pub(crate) fn publication_counts(&self) -> PublicationCounts {
+        let transport = self.transport.upgrade();
+        let counts = transport.map(|transport| transport.publication_counts());
+        let counts = counts.unwrap_or_default();
+        PublicationCounts { dropped: counts.dropped + self.publications.dropped(), ..counts }
     }
 
     /// The open connections to and from other nodes.

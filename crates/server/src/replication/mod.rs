@@ -36,7 +36,9 @@
 //! | [`placement`] | the nodes of groups after the first, and preferred leaders |
 //! | [`handovers`] | when a leader hands over to the preferred one |
 //! | [`peers`] | the nodes to which the transport connects |
+//! | [`publications`] | messages of PUBLISH that other nodes have passed on |
 //! | [`join`] | how a new node asks to be added |
+//! | [`function_rows`] | libraries of functions, in rows of the first group's table |
 //! | [`digest`] | checksums of the table, to compare nodes |
 //! | [`group_table`] | notes the group's own rows when they are applied |
 //! | [`slots`] | slots of keys |
@@ -47,6 +49,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod digest;
+pub(crate) mod function_rows;
 pub(crate) mod group_set;
 pub(crate) mod group_table;
 pub(crate) mod groups;
@@ -57,6 +60,7 @@ pub(crate) mod membership;
 pub(crate) mod options;
 mod peers;
 pub(crate) mod placement;
+pub(crate) mod publications;
 pub(crate) mod slots;
 pub(crate) mod start;
 pub(crate) mod table;
@@ -77,6 +81,7 @@ use crate::net::wakeups::Wakeups;
 use crate::tls::NodeTls;
 use clock::{CommittedClock, GroupClock};
 use digest::Digests;
+use function_rows::FunctionChanges;
 use group_table::{GroupTable, Notes};
 use membership::Membership;
 use options::{ClusterOptions, Member};
@@ -118,6 +123,8 @@ pub(crate) struct Replication {
     pub(crate) tls: Option<Arc<NodeTls>>,
     pub(crate) table: Arc<SpeculativeTable>,
     pub(crate) clock: Arc<GroupClock>,
+    /// Rows of libraries of functions that the worker has not seen; of the first group.
+    pub(crate) functions: Arc<FunctionChanges>,
     machine: Mutex<Machine>,
     answer: Arc<Answer>,
 }
@@ -174,6 +181,7 @@ impl Replication {
             table: Arc::new(SpeculativeTable::new(node.clone(), notes.clock.clone())),
             node,
             clock: notes.clock.clone(),
+            functions: notes.functions.clone(),
             machine: Mutex::new(machine),
             answer: Arc::default(),
         }

@@ -19,6 +19,7 @@ use super::membership::{self, Membership, MembershipThread};
 use super::options::{ClusterOptions, JoinOptions};
 use super::peers::Peers;
 use super::placement::Placement;
+use super::publications::ReceivedPublications;
 use super::{Replication, opener};
 use crate::process;
 use crate::tls::{NodeTls, NodeTlsFiles};
@@ -86,12 +87,15 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
     let (mut directory, places) = open_places(vfs, groups, is_new)?;
     // Those that have joined later are added once the node has read who they are.
     let others: Vec<_> = known.iter().filter(|member| member.node != own.node).copied().collect();
+    let publications = Arc::new(ReceivedPublications::new());
+    let received = publications.clone();
     let transport = Transport::bind(TransportOptions {
         client_address: Some(own.client.to_string()),
         groups: groups.into(),
         peers: others.iter().map(|member| (member.node, member.bus.to_string())).collect(),
         encryption: tls.clone().map(|tls| tls as Arc<dyn Encryption>),
         listener: Arc::new(|event| process::log(&line(event))),
+        publication_listener: Arc::new(move |publication| received.push(publication)),
         ..TransportOptions::new(options.group, options.node, own.bus)
             .with_election_timeout(options.election_timeout)
     })?;
@@ -125,7 +129,7 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
         replicas.push(Replication::new(handle, membership, notes, tls.clone()));
     }
     let running = NodeThreads { _members: members, nodes, _directory: directory };
-    Ok(StartedNode { groups: Groups::new(replicas, links), running })
+    Ok(StartedNode { groups: Groups::new(replicas, links, publications), running })
 }
 
 /// The number of groups of the node in a directory, if there is one.

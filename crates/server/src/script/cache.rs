@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use super::digest::sha1_hex;
-use super::functions::Library;
+use super::function_library::Library;
 
 /// Number of scripts kept that were not loaded.
 const MAX_EVALUATED: usize = 500;

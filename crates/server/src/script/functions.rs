@@ -1,109 +1,23 @@
 //! Libraries of functions that FUNCTION LOAD has brought.
 //!
 //! A library is code that registers functions when it runs. Each interpreter runs it before the
-//! first call of one of its functions. Libraries are in memory and, for the next start, in a file:
-//! the payload of FUNCTION DUMP ([`siltstone_rdb::libraries`]). Each change replaces the file
-//! before it takes effect.
+//! first call of one of its functions. Libraries are in memory. A change is kept before it takes
+//! effect: in a log beside the tables ([`super::library_log`]), or in rows of a replicated group
+//! ([`function_rows`]), which the other nodes follow.
 //!
 //! Names of libraries and functions are compared without regard to case, as in Redis.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use siltstone_engine::{Durability, Engine, Result as EngineResult, WriteBatch};
 use siltstone_rdb::libraries;
 
 use super::cache::Script;
-use super::digest::sha1_hex;
-use crate::replace_file::replace_file;
-
-/// Mode of a new file of libraries: they may have secrets.
-const NEW_FILE_MODE: u32 = 0o600;
-
-/// A library.
-#[derive(Debug)]
-pub(crate) struct Library {
-    pub(crate) name: String,
-    /// As it was loaded.
-    pub(crate) code: Vec<u8>,
-    /// The code without its first line, but with the line end.
-    pub(crate) body: Vec<u8>,
-    /// SHA-1 of the code.
-    pub(crate) id: String,
-}
-
-/// A function as its library registers it.
-#[derive(Debug, Clone)]
-pub(crate) struct FunctionDefinition {
-    pub(crate) name: String,
-    pub(crate) description: Option<String>,
-    pub(crate) flags: Vec<&'static str>,
-}
-
-/// Flags of functions.
-pub(super) const FLAGS: [&str; 5] =
-    ["no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"];
-
-/// Whether a name may be that of a library or function.
-pub(super) fn check_name(name: &str) -> Result<(), String> {
-    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    match !name.is_empty() && name.bytes().all(is_valid) {
-        true => Ok(()),
-        false => Err("ERR Library names can only contain letters, numbers, or underscores(_) and \
-                      must be at least one character long"
-            .to_owned()),
-    }
-}
-
-/// A word without the quotes around it.
-fn unquoted(word: &str) -> &str {
-    let inside = |quote| word.strip_prefix(quote)?.strip_suffix(quote);
-    inside('"').or_else(|| inside('\'')).unwrap_or(word)
-}
-
-impl Library {
-    /// Parses the first line: `#!lua name=mylib`.
-    pub(crate) fn parse(code: &[u8]) -> Result<Self, String> {
-        if !code.starts_with(b"#!") {
-            return Err("ERR Missing library metadata".to_owned());
-        }
-        let end = code.iter().position(|byte| *byte == b'\n');
-        let end = end.ok_or_else(|| "ERR Invalid library metadata".to_owned())?;
-        let line = String::from_utf8_lossy(&code[2..end]);
-        let (engine, words) = line.split_once(char::is_whitespace).unwrap_or((&line, ""));
-        let mut name = None;
-        for word in words.split_whitespace() {
-            let word = unquoted(word);
-            let Some(given) = word.strip_prefix("name=").map(unquoted) else {
-                return Err(format!("ERR Invalid metadata value given: {word}"));
-            };
-            if name.replace(given).is_some() {
-                return Err(
-                    "ERR Invalid metadata value, name argument was given multiple times".to_owned()
-                );
-            }
-        }
-        let name = name.ok_or_else(|| "ERR Library name was not given".to_owned())?;
-        check_name(name)?;
-        if !engine.eq_ignore_ascii_case("lua") {
-            return Err(format!("ERR Engine '{engine}' not found"));
-        }
-        Ok(Library {
-            name: name.to_owned(),
-            code: code.to_vec(),
-            body: code[end..].to_vec(),
-            id: sha1_hex(code),
-        })
-    }
-}
-
-/// A library with its functions.
-#[derive(Clone)]
-pub(crate) struct LoadedLibrary {
-    pub(crate) library: Arc<Library>,
-    pub(crate) functions: Vec<FunctionDefinition>,
-}
+use super::function_library::{Library, LoadedLibrary};
+use super::library_log::LibraryLog;
+use crate::replication::function_rows;
 
 /// What FUNCTION RESTORE does with libraries that exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,64 +30,139 @@ pub(crate) enum RestorePolicy {
     Flush,
 }
 
+/// A change of the libraries: all of it takes effect, or nothing. Names are in lower case.
+#[derive(Default)]
+pub(crate) struct Change {
+    /// Those that are removed, and not replaced.
+    pub(crate) removed: BTreeSet<String>,
+    /// Those that are added, or replace others.
+    pub(crate) added: BTreeMap<String, LoadedLibrary>,
+}
+
+impl Change {
+    /// The names and the code of those that are added.
+    fn codes(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.added.iter().map(code)
+    }
+
+    /// Whether it removes or replaces a library.
+    fn affects(&self, name: &str) -> bool {
+        self.removed.contains(name) || self.added.contains_key(name)
+    }
+}
+
+/// The name and the code of a library.
+fn code<'s>((name, loaded): (&'s String, &'s LoadedLibrary)) -> (&'s str, &'s [u8]) {
+    (name, &loaded.library.code)
+}
+
+/// Where changes are kept.
+#[derive(Default)]
+pub(crate) enum Storage {
+    /// Nowhere.
+    #[default]
+    Memory,
+    Log(LibraryLog),
+    /// In rows of a replicated group.
+    Rows(Arc<dyn Engine>),
+}
+
 /// All libraries.
 ///
-/// Invariant: the file has the libraries that are in force, unless its last write failed.
+/// Invariant: the libraries that are in force are those that are kept, unless the last change
+/// failed.
 #[derive(Default)]
 pub(crate) struct Functions {
     state: Mutex<State>,
-    /// Held during a change, which writes the file.
-    changing: Mutex<()>,
-    /// Where they are kept over restarts, if anywhere: a payload of FUNCTION DUMP.
-    file: Option<PathBuf>,
+    /// Locked during a change.
+    storage: Mutex<Storage>,
 }
 
-#[derive(Default, Clone)]
+#[derive(Default)]
 struct State {
     /// By name in lower case.
     libraries: BTreeMap<String, LoadedLibrary>,
     /// By name in lower case.
     functions: BTreeMap<String, Arc<Script>>,
+    /// Bytes of the code of all libraries.
+    code_bytes: u64,
 }
 
 impl Functions {
-    /// No libraries. Changes are kept in a file, if there is one.
-    pub(crate) fn new(file: Option<PathBuf>) -> Self {
-        Functions { file, ..Functions::default() }
+    /// No libraries.
+    pub(crate) fn new(storage: Storage) -> Self {
+        Functions { storage: Mutex::new(storage), ..Functions::default() }
     }
 
-    /// Changes the libraries, or nothing if `edit` or the write of the file fails.
-    fn change<T>(&self, edit: impl FnOnce(&mut State) -> Result<T, String>) -> Result<T, String> {
-        let _changing = self.changing.lock();
-        let before = self.state.lock().clone();
-        let mut next = before.clone();
-        let result = edit(&mut next)?;
-        let payload = next.dump();
-        if let Some(file) = self.file.as_ref().filter(|_| payload != before.dump()) {
-            replace_file(file, &payload, NEW_FILE_MODE).map_err(|error| {
-                format!("ERR the libraries cannot be written to '{}': {error}", file.display())
-            })?;
+    /// Changes the libraries, or nothing if the change is refused or cannot be kept. Cost: that of
+    /// the libraries that change.
+    fn change(&self, plan: impl FnOnce(&State) -> Result<Change, String>) -> Result<(), String> {
+        let mut storage = self.storage.lock();
+        let state = self.state.lock();
+        let change = plan(&state)?;
+        if change.removed.is_empty() && change.added.is_empty() {
+            return Ok(());
         }
-        *self.state.lock() = next;
-        Ok(result)
+        state.check(&change)?;
+        // Calls of functions do not wait for the device.
+        drop(state);
+        self.keep(&mut storage, &change)
+            .map_err(|error| format!("ERR the libraries cannot be kept: {error}"))?;
+        self.state.lock().apply(change);
+        Ok(())
+    }
+
+    /// Keeps a change. The caller has locked `storage`, so nobody else changes the state.
+    fn keep(&self, storage: &mut Storage, change: &Change) -> EngineResult<()> {
+        match storage {
+            Storage::Memory => Ok(()),
+            Storage::Log(log) => {
+                let all = {
+                    let state = self.state.lock();
+                    let is_outdated = log.is_outdated(state.code_bytes_after(change));
+                    is_outdated.then(|| state.libraries.clone())
+                };
+                let Some(all) = all else { return log.append(&change.removed, change.codes()) };
+                let unchanged = all.iter().filter(|(name, _)| !change.affects(name));
+                log.replace(unchanged.map(code).chain(change.codes()))
+            }
+            Storage::Rows(engine) => {
+                let mut batch = WriteBatch::new();
+                change.removed.iter().for_each(|name| function_rows::remove(&mut batch, name));
+                change.codes().for_each(|(name, code)| function_rows::put(&mut batch, name, code));
+                engine.write(&batch, Durability::Buffered)
+            }
+        }
     }
 
     /// Adds a library, or replaces one.
     pub(crate) fn add(&self, loaded: LoadedLibrary, replaces: bool) -> Result<(), String> {
-        self.change(|state| state.add(loaded, replaces))
+        self.change(|state| {
+            let name = loaded.library.name.to_lowercase();
+            if state.libraries.contains_key(&name) && !replaces {
+                return Err(format!("ERR Library '{}' already exists", loaded.library.name));
+            }
+            Ok(Change { added: BTreeMap::from([(name, loaded)]), ..Change::default() })
+        })
     }
 
     /// Removes a library. Returns whether it existed.
     pub(crate) fn remove(&self, name: &[u8]) -> Result<bool, String> {
         let name = String::from_utf8_lossy(name).to_lowercase();
-        self.change(|state| Ok(state.remove(&name)))
+        let mut existed = false;
+        self.change(|state| {
+            existed = state.libraries.contains_key(&name);
+            let removed = BTreeSet::from_iter(existed.then_some(name));
+            Ok(Change { removed, ..Change::default() })
+        })?;
+        Ok(existed)
     }
 
     /// Removes all libraries.
     pub(crate) fn flush(&self) -> Result<(), String> {
         self.change(|state| {
-            *state = State::default();
-            Ok(())
+            let removed = state.libraries.keys().cloned().collect();
+            Ok(Change { removed, ..Change::default() })
         })
     }
 
@@ -184,25 +173,33 @@ impl Functions {
         policy: RestorePolicy,
     ) -> Result<(), String> {
         self.change(|state| {
+            let mut change = Change::default();
             if policy == RestorePolicy::Flush {
-                *state = State::default();
+                change.removed = state.libraries.keys().cloned().collect();
             }
-            for one in all {
-                let name = &one.library.name;
-                let exists = state.libraries.contains_key(&name.to_lowercase());
-                if exists && policy == RestorePolicy::Append {
+            for loaded in all {
+                let (name, key) = (&loaded.library.name, loaded.library.name.to_lowercase());
+                change.removed.remove(&key);
+                let exists = policy != RestorePolicy::Flush && state.libraries.contains_key(&key)
+                    || change.added.contains_key(&key);
+                if exists && policy != RestorePolicy::Replace {
                     return Err(format!("ERR Library {name} already exists"));
                 }
-                state.add(one, policy == RestorePolicy::Replace)?;
+                change.added.insert(key, loaded);
             }
-            Ok(())
+            Ok(change)
         })
     }
 
-    /// Puts the libraries of the file in force, as a server starts.
-    pub(crate) fn begin(&self, all: Vec<LoadedLibrary>) -> Result<(), String> {
-        let mut state = self.state.lock();
-        all.into_iter().try_for_each(|one| state.add(one, false))
+    /// Puts in force what is kept already: as a server starts, or as another node has changed it.
+    pub(crate) fn follow(&self, change: Change) {
+        let _storage = self.storage.lock();
+        self.state.lock().apply(change);
+    }
+
+    /// The library with a name, which is in lower case.
+    pub(crate) fn library(&self, name: &str) -> Option<Arc<Library>> {
+        self.state.lock().libraries.get(name).map(|loaded| loaded.library.clone())
     }
 
     /// The payload of all libraries.
@@ -229,38 +226,48 @@ impl Functions {
 }
 
 impl State {
-    fn add(&mut self, loaded: LoadedLibrary, replaces: bool) -> Result<(), String> {
-        let LoadedLibrary { library, functions } = &loaded;
-        let key = library.name.to_lowercase();
-        let old = self.libraries.get(&key);
-        if old.is_some() && !replaces {
-            return Err(format!("ERR Library '{}' already exists", library.name));
-        }
-        let is_old = |name: &str| {
-            old.is_some_and(|old| old.functions.iter().any(|f| f.name.eq_ignore_ascii_case(name)))
-        };
-        for function in functions {
-            let name = &function.name;
-            if self.functions.contains_key(&name.to_lowercase()) && !is_old(name) {
-                return Err(format!("ERR Function {name} already exists"));
+    /// Checks that the names of functions stay unique.
+    fn check(&self, change: &Change) -> Result<(), String> {
+        let mut new = BTreeSet::new();
+        for function in change.added.values().flat_map(|loaded| &loaded.functions) {
+            let key = function.name.to_lowercase();
+            let library = self.functions.get(&key).and_then(|script| script.library.as_ref());
+            let stays = library.is_some_and(|of| !change.affects(&of.name.to_lowercase()));
+            if stays || !new.insert(key) {
+                return Err(format!("ERR Function {} already exists", function.name));
             }
         }
-        self.remove(&key);
-        for function in functions {
-            let is_read_only = function.flags.contains(&"no-writes");
-            let script = Script::function(&function.name, library.clone(), is_read_only);
-            self.functions.insert(function.name.to_lowercase(), Arc::new(script));
-        }
-        self.libraries.insert(key, loaded);
         Ok(())
     }
 
-    fn remove(&mut self, key: &str) -> bool {
-        let Some(removed) = self.libraries.remove(key) else { return false };
-        for function in removed.functions {
-            self.functions.remove(&function.name.to_lowercase());
+    /// Bytes of the code of all libraries after a change.
+    fn code_bytes_after(&self, change: &Change) -> u64 {
+        let affected = change.removed.iter().chain(change.added.keys());
+        let bytes = |(_, code): (&str, &[u8])| code.len() as u64;
+        let gone: u64 = affected
+            .filter_map(|name| self.libraries.get_key_value(name))
+            .map(code)
+            .map(bytes)
+            .sum();
+        self.code_bytes - gone + change.codes().map(bytes).sum::<u64>()
+    }
+
+    fn apply(&mut self, change: Change) {
+        self.code_bytes = self.code_bytes_after(&change);
+        for name in change.removed.iter().chain(change.added.keys()) {
+            let removed = self.libraries.remove(name);
+            for function in removed.iter().flat_map(|removed| &removed.functions) {
+                self.functions.remove(&function.name.to_lowercase());
+            }
         }
-        true
+        for loaded in change.added.values() {
+            for function in &loaded.functions {
+                let is_read_only = function.flags.contains(&"no-writes");
+                let script = Script::function(&function.name, loaded.library.clone(), is_read_only);
+                self.functions.insert(function.name.to_lowercase(), Arc::new(script));
+            }
+        }
+        self.libraries.extend(change.added);
     }
 
     fn dump(&self) -> Vec<u8> {

@@ -16,7 +16,7 @@ use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, VmStat
 
 use super::cache::Script;
 use super::calls::{self, Commands};
-use super::functions::{FunctionDefinition, Library};
+use super::function_library::{FunctionDefinition, Library};
 use super::library::{plain_text, script_frame};
 use super::limits::{Abort, INSTRUCTIONS_PER_CHECK, RunControl, TimeLimit};
 use super::registration::{self, Registrations};

@@ -10,7 +10,9 @@
 //! | [`limits`] | limits of a running script |
 //! | [`redis_api`], [`calls`] | the table `redis`; its functions that run commands |
 //! | [`cache`] | known scripts |
-//! | [`functions`], [`registration`] | libraries of functions; how they are loaded |
+//! | [`function_library`], [`functions`] | a library of functions; all of them |
+//! | [`library_log`] | libraries of functions in a log beside the tables |
+//! | [`registration`] | how libraries of functions are loaded |
 //! | [`host`] | the interpreter |
 //!
 //! Nothing here knows a command: the commands run scripts, and scripts run commands by the trait
@@ -25,9 +27,11 @@ mod cjson;
 mod cjson_decode;
 mod cmsgpack;
 pub(crate) mod digest;
+pub(crate) mod function_library;
 pub(crate) mod functions;
 pub(crate) mod host;
 mod library;
+pub(crate) mod library_log;
 pub(crate) mod limits;
 pub(crate) mod long_runs;
 mod numbers;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use mlua::{Function, Lua, Table, Value};
 
-use super::functions::{FLAGS, FunctionDefinition, check_name};
+use super::function_library::{FLAGS, FunctionDefinition, check_name};
 use super::library::{CallResult, Fault, add};
 
 /// Functions registered so far.

@@ -7,6 +7,7 @@
 //! | `siltstone-script` | runs long scripts, alone |
 //! | `siltstone-migrate` | runs MIGRATE |
 //! | `siltstone-sync` | syncs written tables every second, under [`Fsync::EverySecond`] |
+//! | `siltstone-publish` | leaves messages of other nodes for subscribers, in a replicated table |
 //! | `siltstone-metrics` | serves metrics over HTTP |
 //! | `siltstone-udp-N` | serves a `mica` table over UDP, one port per thread |
 //! | `siltstone-mc-udp` | serves memcached over UDP, if enabled |
@@ -28,7 +29,7 @@ use siltstone_mica::Store;
 use crate::acl::users::Acl;
 use crate::backups::Backups;
 use crate::clients::Clients;
-use crate::command::{Waiters, command_index, read_functions_file};
+use crate::command::{Waiters, command_index, open_functions};
 use crate::keyspace_events::KeyspaceEvents;
 use crate::latency::LatencyMonitor;
 use crate::memcached::MemcachedCounters;
@@ -39,7 +40,7 @@ use crate::pubsub::PubSub;
 use crate::replication::options::ClusterOptions;
 use crate::replication::start::NodeThreads;
 use crate::script::cache::ScriptCache;
-use crate::script::functions::Functions;
+use crate::script::functions::{Functions, Storage};
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::signals::{self, SignalGuard};
@@ -135,6 +136,12 @@ impl Server {
             .udp
             .map(|address| MicaPorts::bind(address, &mut databases, of_memcached, &options))
             .transpose()?;
+        let functions = match (&replication, &options.functions_dir) {
+            (Some(_), _) => Functions::new(Storage::Rows(databases[0].engine.clone())),
+            (None, Some(dir)) => open_functions(dir)
+                .map_err(|reason| Error::invalid_option("functions_dir", reason))?,
+            (None, None) => Functions::default(),
+        };
         let shared = Arc::new(Shared {
             address: sockets.addresses.listen,
             memcached_address: sockets.addresses.memcached,
@@ -147,7 +154,7 @@ impl Server {
             events: KeyspaceEvents::default(),
             settings: Settings::new(&options),
             scripts: ScriptCache::default(),
-            functions: Functions::new(options.functions_file.clone()),
+            functions,
             long_runs: Arc::default(),
             migrations: TicketQueue::default(),
             slow_log: SlowLog::default(),
@@ -173,10 +180,6 @@ impl Server {
             options,
         });
         shared.record_sync();
-        if let Some(file) = &shared.options.functions_file {
-            read_functions_file(&shared.functions, file)
-                .map_err(|reason| Error::invalid_option("functions_file", reason))?;
-        }
         Ok(Server { shared, sockets, mica, node })
     }
 

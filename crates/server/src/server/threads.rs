@@ -108,6 +108,18 @@ pub(super) fn run(
             threads.spawn_vital(&format!("siltstone-udp-{index}"), work)?;
         }
     }
+    if shared.replication.is_some() {
+        let shared = shared.clone();
+        threads.spawn("siltstone-publish", move || {
+            let groups = shared.replication.iter();
+            groups.for_each(|groups| {
+                groups.publications.run(|of| {
+                    shared.pubsub.publish(&of.channel, &of.message);
+                });
+            });
+            Ok(())
+        })?;
+    }
     let mut metrics_waker = None;
     if !sockets.metrics.is_empty() {
         let (port, waker) = HttpPort::new(sockets.metrics).map_err(failed)?;
@@ -135,6 +147,7 @@ pub(super) fn run(
     let accepted = acceptor.run(&shared, &inboxes);
     shared.stop.stop();
     shared.backups.iter().for_each(Backups::stop);
+    shared.replication.iter().for_each(|groups| groups.publications.close());
     for inbox in &inboxes {
         inbox.wakeups.interrupt();
     }

@@ -1,9 +1,12 @@
 //! Libraries of functions: replies as those of Redis, DUMP and RESTORE, restarts, busy functions.
 
+use std::path::Path;
+
 use siltstone::{Db, DbOptions};
 use siltstone_server::{Server, ServerOptions};
 
 use crate::redis_scripts::redis;
+use crate::replicated;
 use crate::support::{Client, TestServer, eventually};
 
 /// A library with a function that returns a text.
@@ -220,35 +223,121 @@ fn libraries_move_by_dump_and_restore() {
     }
 }
 
+fn with_functions_in(dir: &Path) -> TestServer {
+    TestServer::with(|options| options.functions_dir = Some(dir.to_owned()))
+}
+
+fn names_in(dir: &Path) -> Vec<String> {
+    let names = dir.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+    names.map(|name| name.into_string().unwrap()).collect()
+}
+
 #[test]
 fn libraries_outlive_a_restart() {
     let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("functions.rdb");
-    let start = || TestServer::with(|options| options.functions_file = Some(file.clone()));
-    let server = start();
+    let dir = directory.path();
+    let server = with_functions_in(dir);
     let mut client = server.client();
-    for code in [library("a", "f", "one"), library("b", "g", "two")] {
-        client.call_bytes(&[b"FUNCTION", b"LOAD", &code]);
+    assert_eq!(names_in(dir), [""; 0]);
+    for code in [library("a", "f", "one"), library("b", "g", "two"), library("A", "F", "three")] {
+        client.call_bytes(&[b"FUNCTION", b"LOAD", b"REPLACE", &code]);
     }
-    client.expect(&[("FUNCTION DELETE b", "+OK")]);
+    client.expect(&[("FUNCTION DELETE B", "+OK")]);
     server.finish().unwrap();
-    let server = start();
-    let steps = [("FCALL f 0", "\"one\""), ("FCALL g 0", "-ERR Function not found")];
-    server.client().expect(&steps);
-    server.finish().unwrap();
+    for steps in [
+        &[("FCALL f 0", "\"three\""), ("FCALL g 0", "-ERR Function not found")][..],
+        &[("FUNCTION FLUSH", "+OK"), ("FCALL f 0", "-ERR Function not found")],
+        &[("FCALL f 0", "-ERR Function not found"), ("FUNCTION LIST", "[]")],
+    ] {
+        let server = with_functions_in(dir);
+        server.client().expect(steps);
+        server.finish().unwrap();
+        assert_eq!(names_in(dir).len(), 1);
+    }
+}
+
+#[test]
+fn file_of_libraries_of_earlier_programs_is_replaced_by_a_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let (dir, file) = (directory.path(), directory.path().join("functions.rdb"));
+    // What such a file has is the payload of FUNCTION DUMP.
+    let payload = {
+        let server = TestServer::start();
+        let mut client = server.client();
+        client.call_bytes(&[b"FUNCTION", b"LOAD", &library("a", "f", "one")]);
+        client.call_bytes(&[b"FUNCTION", b"LOAD", &library("b", "g", "two")]);
+        client.call_for_bulk(&[b"FUNCTION", b"DUMP"]).unwrap()
+    };
     // A damaged file is refused by name, and nothing is lost.
-    let mut bytes = std::fs::read(&file).unwrap();
-    bytes[4] ^= 1;
-    std::fs::write(&file, bytes).unwrap();
+    let mut damaged = payload.clone();
+    damaged[4] ^= 1;
+    std::fs::write(&file, damaged).unwrap();
     let db = Db::open_or_create(directory.path().join("store"), DbOptions::default()).unwrap();
     let table = db.table_or_create("t", "lsm", &Default::default()).unwrap();
     let options = ServerOptions {
         listen: "127.0.0.1:0".parse().unwrap(),
-        functions_file: Some(file.clone()),
+        functions_dir: Some(dir.to_owned()),
         ..Default::default()
     };
     let error = Server::bind(vec![table], options).err().unwrap().to_string();
     assert!(error.contains("functions.rdb") && error.contains("checksum"), "{error}");
+    assert!(file.exists());
+    std::fs::write(&file, payload).unwrap();
+    let server = with_functions_in(dir);
+    assert!(!file.exists());
+    let mut client = server.client();
+    client.expect(&[("FCALL f 0", "\"one\""), ("FUNCTION DELETE a", "+OK")]);
+    server.finish().unwrap();
+    let server = with_functions_in(dir);
+    let steps = [("FCALL g 0", "\"two\""), ("FCALL f 0", "-ERR Function not found")];
+    server.client().expect(&steps);
+    server.finish().unwrap();
+}
+
+#[test]
+fn libraries_of_a_replicated_table_outlive_a_restart_and_the_removal_of_all_keys() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().join("node");
+    let start = || TestServer::replicated_groups(&dir, replicated::options(), Some(4));
+    let server = start();
+    let mut client = server.client();
+    // Commands of a pipeline see it before it is committed.
+    for code in [library("a", "f", "one"), library("b", "g", "two")] {
+        client.send(&[b"FUNCTION", b"LOAD", &code]);
+    }
+    client.send(&[b"FCALL", b"g", b"0"]);
+    let replies = [client.read(), client.read(), client.read()];
+    assert_eq!(replies, ["\"a\"", "\"b\"", "\"two\""]);
+    // Programs for Redis Cluster load a library at each master.
+    let again = client.call_bytes(&[b"FUNCTION", b"LOAD", &library("a", "f", "one")]);
+    assert_eq!(again, "\"a\"");
+    let other = client.call_bytes(&[b"FUNCTION", b"LOAD", &library("a", "f", "other")]);
+    assert_eq!(other, "-ERR Library 'a' already exists");
+    let dump = client.call_for_bulk(&[b"FUNCTION", b"DUMP"]).unwrap();
+    client.expect(&[("FUNCTION FLUSH", "+OK"), ("FCALL f 1 a", "-ERR Function not found")]);
+    assert_eq!(client.call_bytes(&[b"FUNCTION", b"RESTORE", &dump]), "+OK");
+    client.expect(&[
+        ("FCALL f 1 a", "\"one\""),
+        ("FCALL f 1 b", "\"one\""),
+        ("SET a 1", "+OK"),
+        ("FLUSHALL", "+OK"),
+        ("DBSIZE", ":0"),
+        ("KEYS *", "[]"),
+        ("FUNCTION DELETE b", "+OK"),
+        ("MULTI", "+OK"),
+    ]);
+    let refused = client.call("FUNCTION DELETE a");
+    assert!(refused.starts_with("-ERR a transaction on a replicated table cannot"), "{refused}");
+    client.expect(&[("DISCARD", "+OK")]);
+    server.finish().unwrap();
+    let server = start();
+    server.client().expect(&[
+        ("FCALL f 1 a", "\"one\""),
+        ("FCALL g 1 a", "-ERR Function not found"),
+        ("FUNCTION DELETE A", "+OK"),
+        ("FCALL f 1 a", "-ERR Function not found"),
+    ]);
+    server.finish().unwrap();
 }
 
 #[test]
