@@ -98,6 +98,7 @@ planted! {
     proposal_of_an_old_term_is_found: OldTermProposal in 1000, as "is not linearizable";
     read_at_a_follower_is_found: FollowerRead in 1000, as "is not linearizable";
     lease_that_is_too_long_is_found: LongLease in 1000, as "is not linearizable";
+    barrier_that_does_not_wait_is_found: EarlyBarrier in 1000, as "is not linearizable";
     moving_snapshot_is_found: MovingSnapshot in 1000, as "the table at entry";
     forgotten_members_are_found: ForgottenMembers in 1000, as "without entry" | "both lead" | "has not recovered";
     recreated_node_that_is_accepted_is_found: AcceptedRecreation in 1000, as "without entry" | "is not linearizable" | "counts on entry" | "another one of term";
