@@ -14,6 +14,12 @@ pub(crate) const TABLE_PREFIX: &str = "table-";
 /// half of a change.
 pub(crate) const COMPANION_FILES: [&str; 1] = ["functions.rdb"];
 
+/// The file of a backup of a replicated table, which is no store and has no catalogue: the name of
+/// the cluster that it comes from (crate `siltstone-server`).
+pub const CLUSTER_ORIGIN: &str = "CLUSTER-ORIGIN";
+/// The directories of the groups of a replicated table begin with this.
+pub(crate) const GROUP_PREFIX: &str = "group-";
+
 /// The directory of a table.
 pub(crate) fn directory(table: &str) -> String {
     format!("{TABLE_PREFIX}{table}")
