@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use clap::Args;
 use siltstone::catalogue::{self, Catalogue};
 use siltstone::encryption::{KeyRing, Keys};
-use siltstone::{Db, DbOptions, DbReader, Table, engines};
+use siltstone::{CLUSTER_ORIGIN, Db, DbOptions, DbReader, Table, engines};
 
 use crate::outcome::Failure;
 
@@ -99,6 +99,24 @@ pub(crate) fn read_key_file(path: &Path) -> Result<Keys, Failure> {
 /// The keys of `--key-file`, or none.
 pub(crate) fn keys() -> Keys {
     KEYS.get().cloned().unwrap_or_default()
+}
+
+/// Whether a directory is that of a node of a replicated table, also of one that was restored from
+/// a backup and has not been started yet.
+pub(crate) fn is_node(dir: &Path) -> bool {
+    ["NODE-IDENTITIES", CLUSTER_ORIGIN].iter().any(|name| dir.join(name).exists())
+}
+
+/// Refuses the directory of a node of a replicated table to a command that copies stores.
+pub(crate) fn refuse_node(dir: &Path) -> Result<(), Failure> {
+    if !is_node(dir) {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "{} is the directory of a node of a replicated table: start the node with --backup, and \
+         use siltstone cluster backup",
+        dir.display()
+    )))
 }
 
 /// The options of opening a store for writing.

@@ -9,6 +9,7 @@
 //! A command that changes a group asks the leader for the change, and polls until it is done.
 
 mod access;
+mod backup;
 mod check;
 mod create;
 mod nodes;
@@ -52,6 +53,8 @@ enum ClusterCommand {
     Remove(Remove),
     /// Compare the tables of all nodes as of one entry of the log (exit status 1 if they differ)
     Check(check::Check),
+    /// Have a node back up the whole cluster into its repository, and wait until it has
+    Backup(backup::Backup),
 }
 
 /// Add a new node to a group, and serve it: as siltstone serve DIR --join
@@ -107,6 +110,7 @@ impl Cluster {
             ClusterCommand::MoveLeader(command) => command.run(),
             ClusterCommand::Remove(command) => command.run(),
             ClusterCommand::Check(command) => command.run(),
+            ClusterCommand::Backup(command) => command.run(),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! `SILTSTONE_KILLS=20 cargo test -p siltstone-cli --test acknowledged_writes -- --nocapture` kills
 //! the leader 20 times.
 
+mod backups;
 mod changes;
 pub mod client;
 mod created;

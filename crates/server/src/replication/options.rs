@@ -197,7 +197,6 @@ impl ClusterOptions {
         let has_tls_memcached = server.tls.as_ref().is_some_and(|tls| tls.memcached.is_some());
         require(!has_tls_memcached, "tls-memcached", not_served);
         require(server.udp.is_none(), "udp", not_served);
-        require(server.backup.is_none(), "backup", not_served);
         require(
             server.threads <= 1,
             "threads",
