@@ -39,7 +39,7 @@ fn checkpoint_of_a_follower_begins_a_new_group_that_others_join() {
     }
     let follower = cluster.nodes[(cluster.leader() + 1) % 3].handle();
     wait_for("a barrier", || barrier(follower).is_ok());
-    let copy: Arc<dyn Vfs> = Arc::new(Disk::create(&cluster.root().join("copy")).unwrap());
+    let copy: Arc<dyn Vfs> = Arc::new(Disk::create(cluster.root().join("copy")).unwrap());
     follower.checkpoint(copy.as_ref()).unwrap();
     copy.sync_dir(Purpose::Maintenance).unwrap();
     cluster.write("key-0", "after");
