@@ -341,10 +341,6 @@ impl Serve {
             ..ServerOptions::default()
         };
         let is_replicated = self.node_id.is_some() || self.join.is_some();
-        if is_replicated && !db_options.encryption.is_none() {
-            let reason = "--key-file: a replicated table cannot be encrypted yet";
-            return Err(Failure::Usage(reason.into()));
-        }
         if is_replicated {
             return self.run_replicated(dir, options);
         }

@@ -25,6 +25,7 @@ use clap::{Args, Subcommand};
 use siltstone_server::{NodeAccess, Reply};
 
 use crate::outcome::{CommandResult, Failure, Outcome};
+use crate::store::key_file_arguments;
 use access::{Access, POLL_INTERVAL};
 use nodes::{NodeStatus, call_leader, leader_status};
 
@@ -121,7 +122,8 @@ impl Join {
             std::env::current_exe().map_err(|e| Failure::file("find", "siltstone", &e))?;
         let mut serve = Command::new(program);
         serve.arg("serve").arg(&self.dir).args(["--join", &self.through]);
-        serve.args(["--listen", &self.listen.to_string()]).args(&self.options);
+        serve.args(["--listen", &self.listen.to_string()]).args(key_file_arguments());
+        serve.args(&self.options);
         // Only returns if it fails.
         Err(Failure::file("run", "siltstone serve", &serve.exec()))
     }

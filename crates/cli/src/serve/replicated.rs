@@ -47,6 +47,7 @@ impl Serve {
         let tls = tls.map(|((certificate, key), ca)| NodeTlsFiles { certificate, key, ca });
         let (node, members) = (self.node_id.unwrap_or_default(), self.initial_cluster.clone());
         let cluster = ClusterOptions {
+            encryption: crate::store::keys(),
             table,
             groups: self.groups,
             election_timeout: self.election_timeout,

@@ -3,29 +3,14 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use super::client::{Answer, ClusterClient, Connection};
-use super::nodes::{Nodes, SetOnDrop, wait_for};
+use super::nodes::{Nodes, SetOnDrop, siltstone, succeeds, text, wait_for};
 
 const WRITERS: usize = 4;
 /// The cluster that is restored.
 const NEW_CLUSTER: u64 = 78;
-
-fn siltstone(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_siltstone")).args(arguments).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    let (out, err) = (&output.stdout, &output.stderr);
-    format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
-}
-
-fn succeeds(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(0), "{}", text(output));
-    text(output)
-}
 
 /// The key of a write. All of a writer are in one slot.
 fn key(writer: usize, number: u64) -> String {
@@ -90,7 +75,7 @@ fn bytes_in(dir: &Path) -> u64 {
         .sum()
 }
 
-/// Adds rows of 8 MiB in all.
+/// Adds rows of 16 MiB in all.
 fn fill(nodes: &[SocketAddr]) {
     let mut client = ClusterClient::new(nodes);
     let random = |number: u64| {
@@ -101,7 +86,7 @@ fn fill(nodes: &[SocketAddr]) {
         });
         letters.collect::<String>()
     };
-    for number in 0..32 {
+    for number in 0..64 {
         let set = ["SET", &format!("large:{number}"), &random(number)];
         wait_for("a large row", || matches!(client.call(&set), Answer::Reply(_)));
     }
@@ -163,7 +148,7 @@ fn check_with_groups(groups: u64) {
     let first_bytes = bytes_in(scratch.path());
     let second = back_up_under_writers(&nodes, &acknowledged);
     let new_bytes = bytes_in(scratch.path()) - first_bytes;
-    assert!(first_bytes > 8 << 20 && new_bytes < first_bytes / 2, "{first_bytes}, {new_bytes}");
+    assert!(first_bytes > 16 << 20 && new_bytes < first_bytes / 2, "{first_bytes}, {new_bytes}");
     let ids = ids(&repository);
     let shown = succeeds(&siltstone(&["backups", &repository, "--check"]));
     assert_eq!((ids.len(), shown.matches(": intact").count()), (2, 2), "{shown}");
@@ -230,7 +215,8 @@ fn never_takes_part_in_the_old_cluster(nodes: &mut Nodes, repository: &str, id: 
     impostor.cluster_id = NEW_CLUSTER;
     impostor.start_first();
     impostor.leader();
-    wait_for("the refusal of the other cluster", || nodes.log(2).contains("belongs to cluster 78"));
+    let refusal = format!("belongs to cluster {NEW_CLUSTER:016x}");
+    wait_for("the refusal of the other cluster", || nodes.log(2).contains(&refusal));
     let mut client = Connection::open(nodes.clients[2]).unwrap();
     let mut refused = || client.call(&["SET", "k", "v"]).unwrap_or_default();
     wait_for("the loss of the majority", || refused().starts_with("-CLUSTERDOWN "));

@@ -11,6 +11,7 @@ mod backups;
 mod changes;
 pub mod client;
 mod created;
+mod encrypted;
 mod groups;
 pub mod nodes;
 mod refusals;

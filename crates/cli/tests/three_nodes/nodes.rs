@@ -36,6 +36,8 @@ pub struct Nodes {
     cluster: String,
     /// The number of the cluster.
     pub cluster_id: u64,
+    /// The keys of the nodes' files, if these are encrypted.
+    pub key_file: Option<String>,
     /// Whether the node joins; the others are the first nodes of the group.
     joins: Vec<bool>,
     options: Vec<String>,
@@ -97,6 +99,7 @@ impl Nodes {
             _scratch: None,
             cluster: members.collect::<Vec<_>>().join(","),
             cluster_id: 77,
+            key_file: None,
             joins: (0..hosts.len()).map(|node| node >= first).collect(),
             options: options.to_vec(),
             clients: hosts.iter().map(|host| host.client).collect(),
@@ -136,6 +139,7 @@ impl Nodes {
         command.args(&words[1..]).envs(environment.iter().map(|(name, value)| (name, value)));
         command.args(["serve", &dir.display().to_string(), "--election-timeout", "300ms"]);
         command.args(&self.options).args(password(*client));
+        command.args(self.key_file.iter().flat_map(|path| ["--key-file", path]));
         if self.joins[node] {
             let own = format!("{client}@{}", bus.port());
             let through = self.clients[self.running()[0]].to_string();
@@ -265,6 +269,23 @@ impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, SeqCst);
     }
+}
+
+/// Runs the program.
+pub fn siltstone(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_siltstone")).args(arguments).output().unwrap()
+}
+
+/// What a program has printed.
+pub fn text(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
+}
+
+/// What a program has printed that has succeeded.
+pub fn succeeds(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", text(output));
+    text(output)
 }
 
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {

@@ -17,9 +17,10 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use siltstone::encryption::Keys;
 use siltstone_cluster::node::{NodeDirectory, NodeHandle};
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_vfs::{Disk, Vfs};
+use siltstone_vfs::Disk;
 
 use super::origin::Origin;
 
@@ -32,6 +33,7 @@ const BARRIER_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct NodeCheckpointer {
     pub(super) dir: PathBuf,
+    pub(super) encryption: Keys,
     pub(super) cluster: u64,
     pub(super) node: u64,
     pub(super) groups: Vec<NodeHandle>,
@@ -56,7 +58,8 @@ impl NodeCheckpointer {
 
     /// Copies the tables of all groups into the new directory `target`, durably: each as of one
     /// entry of its log, with every write that was acknowledged anywhere before this call.
-    /// Immutable files are linked if the directory is on the same file system. The node goes on
+    /// The copy is encrypted with the keys of the node, if it has any. Immutable files are linked if
+    /// the directory is on the same file system. The node goes on
     /// meanwhile; this call waits for a majority of its group.
     ///
     /// # Errors
@@ -70,7 +73,8 @@ impl NodeCheckpointer {
                 reason: format!("group {index}: {reason}; see siltstone cluster status"),
             })?;
         }
-        let target: Arc<dyn Vfs> = Arc::new(Disk::create(target)?);
+        // With the same keys and paths, so that encrypted files can be linked.
+        let target = self.encryption.wrap(Arc::new(Disk::create(target)?));
         let groups = self.groups.len() as u16;
         for (index, group) in (0..).zip(&self.groups) {
             match groups {

@@ -6,6 +6,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use siltstone::NODE_FILES;
 use siltstone_cluster::node::{Network, Node, NodeDirectory, NodeOptions};
 use siltstone_cluster::transport::{Encryption, Transport, TransportEvent, TransportOptions};
 use siltstone_cluster::{GroupOptions, LogIdentity, RaftLog, TableFilter};
@@ -71,7 +72,8 @@ impl NodeThreads {
 /// Those of the directory, of the network, of joining, and of opening the node.
 pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
     let tls = options.tls.as_ref().map(open_tls).transpose()?.map(Arc::new);
-    let vfs = Arc::new(Disk::create(&options.dir)?);
+    let disk = Arc::new(Disk::create(&options.dir)?);
+    let vfs = options.encryption.open_directory(disk, "the node's directory", &NODE_FILES)?;
     let origin = Origin::read(vfs.as_ref())?;
     origin.iter().try_for_each(|origin| origin.check(options))?;
     let found = groups_of(vfs.as_ref(), origin)?;
@@ -138,6 +140,7 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
     }
     let checkpointer = NodeCheckpointer {
         dir: options.dir,
+        encryption: options.encryption,
         cluster: options.group,
         node: own.node,
         groups: nodes.iter().map(|node| node.handle().clone()).collect(),
@@ -174,7 +177,7 @@ fn check_groups(found: Option<u16>, options: &ClusterOptions) -> Result<()> {
 type Places = Vec<(Arc<dyn Vfs>, bool)>;
 
 fn open_places(
-    vfs: Arc<Disk>,
+    vfs: Arc<dyn Vfs>,
     groups: u16,
     origin: Option<Origin>,
 ) -> Result<(Option<NodeDirectory>, Places)> {
@@ -196,7 +199,7 @@ fn open_places(
 
 /// Who a node is that joins or has joined, and the members that it knows of. A node that was
 /// stopped before it had received anything knows no member, and asks again.
-fn identity(join: &JoinOptions, vfs: Arc<Disk>, found: Option<u16>) -> Result<JoinReply> {
+fn identity(join: &JoinOptions, vfs: Arc<dyn Vfs>, found: Option<u16>) -> Result<JoinReply> {
     let directory = match found {
         None => Node::directory_id(vfs)?,
         Some(1) => match joined_identity(vfs.as_ref())? {
