@@ -1,5 +1,5 @@
-//! Backs up an open store: takes a checkpoint, and adds the blobs of the files that have changed
-//! since the previous backup.
+//! Backs up an open store, or a running node of a cluster: takes a checkpoint, and adds the blobs of
+//! the files that have changed since the previous backup.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -51,14 +51,31 @@ impl Repository {
     /// backup runs; errors of the checkpoint, and I/O errors. The repository then has the same
     /// backups as before.
     pub fn back_up(&self, db: &Db, progress: &mut dyn FnMut(u64, u64)) -> Result<BackupReport> {
-        let _lock = self.lock()?;
-        let store = db.path().ok_or_else(|| Error::Refused {
+        let dir = db.path().ok_or_else(|| Error::Refused {
             path: db.vfs().name(),
             reason: "only a store in a directory can be backed up; use export".into(),
         })?;
+        let take = |target: &Path| db.checkpoint(target);
+        self.back_up_checkpoint(dir, dir.display().to_string(), &take, progress)
+    }
+
+    /// Takes a backup of a checkpoint of what is in `dir`, which `take` makes in the directory that
+    /// it is given, beside `dir`. `source` is shown with the backup; the previous one with the same
+    /// has the files that are not read again.
+    ///
+    /// # Errors
+    /// As from [`back_up`](Self::back_up), and those of `take`.
+    pub fn back_up_checkpoint(
+        &self,
+        dir: &Path,
+        source: String,
+        take: &dyn Fn(&Path) -> Result<()>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<BackupReport> {
+        let _lock = self.lock()?;
         let taken_at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-        let checkpoint = Checkpoint::take(db, store)?;
-        let store = store.display().to_string();
+        let checkpoint = Checkpoint::take(dir, take)?;
+        let store = source;
         let known = self.newest_files_of(&store)?;
         let mut blobs = self.blobs()?;
         let mut report = BackupReport::default();
@@ -132,7 +149,7 @@ struct Checkpoint {
 }
 
 impl Checkpoint {
-    fn take(db: &Db, store: &Path) -> Result<Self> {
+    fn take(store: &Path, take: &dyn Fn(&Path) -> Result<()>) -> Result<Self> {
         let mut name = OsString::from(".");
         name.push(store.file_name().unwrap_or(store.as_os_str()));
         name.push(".siltstone-backup");
@@ -144,7 +161,7 @@ impl Checkpoint {
             let _lock = copy.lock(LOCK)?;
             remove(&path)?;
         }
-        db.checkpoint(&path)?;
+        take(&path)?;
         let lock = Disk::open(&path)?.lock(LOCK)?;
         Ok(Checkpoint { path, _lock: lock })
     }
@@ -165,30 +182,35 @@ fn remove(path: &Path) -> Result<()> {
 /// The files of a checkpoint with their directories, without their blobs. The lock file is left
 /// out.
 fn files_in(checkpoint: &Path) -> Result<Vec<(Arc<dyn Vfs>, BackupFile)>> {
-    let root: Arc<dyn Vfs> = Arc::new(Disk::open(checkpoint)?);
     let mut files = Vec::new();
-    let mut add = |directory: &Arc<dyn Vfs>, name: &str, path: String| -> Result<()> {
+    add_files(&(Arc::new(Disk::open(checkpoint)?) as Arc<dyn Vfs>), checkpoint, "", &mut files)?;
+    files.retain(|(_, file)| file.path != LOCK);
+    Ok(files)
+}
+
+/// Adds the files of a directory, whose path in the checkpoint is empty or ends in a slash.
+fn add_files(
+    directory: &Arc<dyn Vfs>,
+    checkpoint: &Path,
+    prefix: &str,
+    files: &mut Vec<(Arc<dyn Vfs>, BackupFile)>,
+) -> Result<()> {
+    for name in directory.list()? {
+        let path = format!("{prefix}{name}");
         let metadata = std::fs::metadata(checkpoint.join(&path))
             .map_err(|error| Error::io("look up", &path, &error))?;
         let modified = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let file = BackupFile {
-            bytes: directory.open(name, Mode::Read)?.len()?,
+            bytes: directory.open(&name, Mode::Read)?.len()?,
             path,
             blobs: Vec::new(),
             modified_ns: modified.map_or(0, |since| since.as_nanos()),
             inode: metadata.ino(),
         };
         files.push((directory.clone(), file));
-        Ok(())
-    };
-    for name in root.list()?.into_iter().filter(|name| name != LOCK) {
-        add(&root, &name, name.clone())?;
     }
-    for table in root.subdirectories()? {
-        let directory = root.subdirectory(&table)?;
-        for name in directory.list()? {
-            add(&directory, &name, format!("{table}/{name}"))?;
-        }
+    for name in directory.subdirectories()? {
+        add_files(&directory.subdirectory(&name)?, checkpoint, &format!("{prefix}{name}/"), files)?;
     }
-    Ok(files)
+    Ok(())
 }

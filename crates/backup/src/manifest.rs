@@ -6,21 +6,25 @@
 //!   HASH\n                                  64 hex digits: BLAKE3 of everything before this line
 //! ```
 //!
-//! A reader refuses another version, and a manifest that does not match its own hash.
+//! A path is a name, or a name in one directory; in version 2 in up to two. A manifest has version 2
+//! only if a path needs it. A reader refuses newer versions, and a manifest that does not match its
+//! own hash.
 
 use serde::{Deserialize, Serialize};
 use siltstone_engine::{Error, Result};
 
 use crate::blobs::{BLOB_BYTES, is_hash};
 
-/// The version that this program writes, and the only one that it reads.
-const VERSION: u32 = 1;
+/// The newest version that this program reads.
+const VERSION: u32 = 2;
+/// The version of a manifest whose files lie in up to one directory.
+const FLAT_VERSION: u32 = 1;
 
 /// The content of a backup: its files, by the hashes of their blobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     version: u32,
-    /// The directory of the store that was backed up.
+    /// The directory of the store that was backed up, or the node of a cluster with its directory.
     pub store: String,
     /// Seconds since 1970-01-01 UTC at which the backup began.
     pub taken_at: u64,
@@ -31,7 +35,8 @@ pub struct Manifest {
 /// A file of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupFile {
-    /// The path in the store: a name, or a directory, a slash and a name.
+    /// The path in the store: a name, or up to two directories and a name, with slashes between
+    /// them.
     pub path: String,
     /// Length in bytes.
     pub bytes: u64,
@@ -44,12 +49,14 @@ pub struct BackupFile {
 }
 
 impl BackupFile {
-    /// The directory in the store, if it is in one, and the name.
-    pub(crate) fn place(&self) -> (Option<&str>, &str) {
-        match self.path.split_once('/') {
-            Some((directory, name)) => (Some(directory), name),
-            None => (None, &self.path),
-        }
+    /// The path of the directory in the store, empty for the store itself, and the name.
+    pub(crate) fn place(&self) -> (&str, &str) {
+        self.path.rsplit_once('/').unwrap_or(("", &self.path))
+    }
+
+    /// The number of directories in which it lies.
+    fn depth(&self) -> u32 {
+        self.path.matches('/').count() as u32
     }
 
     /// Whether the content cannot have changed since `self` was recorded.
@@ -62,7 +69,9 @@ impl Manifest {
     /// A manifest of `files`.
     pub fn new(store: String, taken_at: u64, mut files: Vec<BackupFile>) -> Self {
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Manifest { version: VERSION, store, taken_at, files }
+        let depth = files.iter().map(BackupFile::depth).max().unwrap_or_default();
+        let version = if depth > 1 { VERSION } else { FLAT_VERSION };
+        Manifest { version, store, taken_at, files }
     }
 
     /// The bytes of all files.
@@ -82,7 +91,7 @@ impl Manifest {
     /// Decodes the manifest in the file `name`.
     ///
     /// # Errors
-    /// `Corruption` if it does not match its hash or is malformed; `Invalid` for another version.
+    /// `Corruption` if it does not match its hash or is malformed; `Invalid` for a newer version.
     pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
         let damaged = |reason: &str| Error::corruption(name, 0, reason);
         let end = bytes.iter().position(|&byte| byte == b'\n').ok_or_else(|| damaged("no line"))?;
@@ -91,16 +100,17 @@ impl Manifest {
             return Err(damaged("the manifest does not match its hash"));
         }
         let version: Version = serde_json::from_slice(text).map_err(|e| damaged(&e.to_string()))?;
-        if version.version != VERSION {
+        if !(FLAT_VERSION..=VERSION).contains(&version.version) {
             return Err(Error::Invalid(format!(
-                "the backup {name} has format {}, and this program reads format {VERSION}: use a \
-                 newer program",
+                "the backup {name} has format {}, and this program reads formats up to {VERSION}: \
+                 use a newer program",
                 version.version
             )));
         }
         let manifest: Manifest =
             serde_json::from_slice(text).map_err(|e| damaged(&e.to_string()))?;
-        if let Some(file) = manifest.files.iter().find(|file| !is_valid(file)) {
+        let max_depth = if manifest.version == FLAT_VERSION { 1 } else { 2 };
+        if let Some(file) = manifest.files.iter().find(|file| !is_valid(file, max_depth)) {
             return Err(damaged(&format!("it names an invalid file: {:?}", file.path)));
         }
         Ok(manifest)
@@ -113,13 +123,12 @@ struct Version {
     version: u32,
 }
 
-/// Whether the file has its blobs and lies in the store or in one of its directories.
-fn is_valid(file: &BackupFile) -> bool {
-    let (directory, name) = file.place();
-    let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(['/', '\0']);
+/// Whether the file has its blobs and lies in the store or in its directories.
+fn is_valid(file: &BackupFile, max_depth: u32) -> bool {
+    let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('\0');
     let has_blobs = file.blobs.len() as u64 == file.bytes.div_ceil(BLOB_BYTES);
     let are_hashes = file.blobs.iter().all(|blob| is_hash(blob));
-    has_blobs && are_hashes && is_name(name) && directory.is_none_or(is_name)
+    has_blobs && are_hashes && file.depth() <= max_depth && file.path.split('/').all(is_name)
 }
 
 #[cfg(test)]
@@ -154,16 +163,27 @@ mod tests {
 
     #[test]
     fn path_outside_of_the_store_is_rejected() {
-        for path in ["../a", "/etc/passwd", "a/../b", "a/b/c", "", "a/", ".."] {
+        for path in ["../a", "/etc/passwd", "a/../b", "a/b/../c", "a/b/c/d", "", "a/", "a//b", ".."]
+        {
             let bytes = manifest(path).encode().unwrap();
             assert!(Manifest::decode("m", &bytes).unwrap_err().is_corruption(), "{path}");
         }
     }
 
     #[test]
+    fn version_is_the_first_one_that_has_such_paths() {
+        for (path, version) in [("a", 1), ("table-a/b", 1), ("group-000/table-000001/b", 2)] {
+            let bytes = manifest(path).encode().unwrap();
+            assert_eq!(Manifest::decode("m", &bytes).unwrap().version, version, "{path}");
+        }
+        let wrong = Manifest { version: 1, ..manifest("a/b/c") };
+        assert!(Manifest::decode("m", &wrong.encode().unwrap()).unwrap_err().is_corruption());
+    }
+
+    #[test]
     fn newer_version_is_refused_by_name() {
-        let newer = Manifest { version: 2, ..manifest("a") };
+        let newer = Manifest { version: 3, ..manifest("a") };
         let error = Manifest::decode("m", &newer.encode().unwrap()).unwrap_err();
-        assert!(error.to_string().contains("format 2"), "{error}");
+        assert!(error.to_string().contains("format 3"), "{error}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Disk, LockGuard, Mode, Vfs};
@@ -15,6 +16,9 @@ const LOCK: &str = "LOCK";
 const BACKUPS: &str = "backups";
 const BLOBS: &str = "blobs";
 const DRAFT: &str = ".partial";
+/// How long another process may take to create a repository.
+const CREATION_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A repository of backups. Every change is made under its lock.
 pub struct Repository {
@@ -91,8 +95,7 @@ impl Repository {
                 );
                 return Err(Error::Refused { path: vfs.name(), reason });
             }
-            let _lock = vfs.lock(LOCK)?;
-            write_new(vfs.as_ref(), FORMAT_FILE, FORMAT.as_bytes())?;
+            create(vfs.as_ref())?;
         }
         Self::open_vfs(vfs)
     }
@@ -166,6 +169,22 @@ impl Repository {
             self.manifests.remove(id)?;
         }
         self.manifests.sync_dir(Purpose::Maintenance)
+    }
+}
+
+/// Makes an empty directory a repository. Several servers may begin to share it at once: the others
+/// wait for the one that is creating it.
+fn create(vfs: &dyn Vfs) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        match vfs.lock(LOCK) {
+            Ok(_lock) if vfs.exists(FORMAT_FILE)? => return Ok(()),
+            Ok(_lock) => return write_new(vfs, FORMAT_FILE, FORMAT.as_bytes()),
+            Err(Error::Locked { .. }) if began.elapsed() < CREATION_TIMEOUT => {
+                std::thread::sleep(POLL_INTERVAL);
+            }
+            Err(error) => return Err(error),
+        }
     }
 }
 

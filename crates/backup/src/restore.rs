@@ -1,14 +1,15 @@
-//! Restores a backup: makes a store from its blobs.
+//! Restores a backup: makes a store from its blobs, or the directory of the first node of a cluster.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use siltstone::PartialDirectory;
 use siltstone::catalogue::Catalogue;
+use siltstone::{CLUSTER_ORIGIN, PartialDirectory};
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::Vfs;
 
+use crate::manifest::BackupFile;
 use crate::repository::Repository;
 
 impl Repository {
@@ -33,23 +34,30 @@ impl Repository {
         let blobs = self.blobs()?;
         let partial = PartialDirectory::create(target)?;
         let root = partial.vfs();
+        // By their paths. Parents come before their children.
         let mut directories: BTreeMap<&str, Arc<dyn Vfs>> = BTreeMap::new();
         let (mut done, total) = (0, manifest.bytes());
-        // The catalogue last: a directory with it is a complete store.
-        let (catalogue, others): (Vec<_>, Vec<_>) =
-            manifest.files.iter().partition(|file| file.path == Catalogue::NAME);
-        for file in others.into_iter().chain(catalogue) {
+        // Last what shows that the directory is complete: the catalogue of a store, or the origin
+        // of the tables of a cluster.
+        let is_last = |file: &&BackupFile| [Catalogue::NAME, CLUSTER_ORIGIN].contains(&&*file.path);
+        let (last, others): (Vec<_>, Vec<_>) = manifest.files.iter().partition(is_last);
+        for file in others.into_iter().chain(last) {
             let (directory, name) = file.place();
-            let vfs: &dyn Vfs = match directory {
-                None => root,
-                Some(directory) => {
-                    if !directories.contains_key(directory) {
-                        directories.insert(directory, root.subdirectory(directory)?);
-                    }
-                    directories[directory].as_ref()
+            for (end, _) in directory.match_indices('/').chain([(directory.len(), "")]) {
+                let (path, parent) = (&directory[..end], directory[..end].rsplit_once('/'));
+                if end == 0 || directories.contains_key(path) {
+                    continue;
                 }
+                let made = match parent {
+                    None => root.subdirectory(path)?,
+                    Some((parent, name)) => directories[parent].subdirectory(name)?,
+                };
+                directories.insert(path, made);
+            }
+            let created = match directories.get(directory) {
+                None => root.create(name)?,
+                Some(vfs) => vfs.create(name)?,
             };
-            let created = vfs.create(name)?;
             let mut offset = 0;
             for hash in &file.blobs {
                 let content = blobs.read(hash)?;
@@ -68,7 +76,8 @@ impl Repository {
             created.set_len(file.bytes)?;
             created.sync(Purpose::Maintenance)?;
         }
-        for directory in directories.values() {
+        // Children before their parents.
+        for directory in directories.values().rev() {
             directory.sync_dir(Purpose::Maintenance)?;
         }
         root.sync_dir(Purpose::Maintenance)?;

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
-use siltstone::Db;
-use siltstone_backup::{CheckReport, Repository};
+use siltstone::{CLUSTER_ORIGIN, Db};
+use siltstone_backup::{BackupReport, CheckReport, Repository};
 use siltstone_server::TakeBackup;
 
 use crate::outcome::{CommandResult, Failure, Outcome};
 use crate::progress;
-use crate::store::read_only;
+use crate::store::{read_only, refuse_node};
 use indicatif::HumanBytes;
 
 /// Back up a store into a repository: the first time all of it, then what is new
 ///
 /// A repository is a directory that holds any number of backups, and stores equal content once. The
 /// backup appears when it is complete and durable; a command that is killed leaves the earlier ones
-/// as they were.
+/// as they were. A node of a cluster is backed up while it runs: see siltstone cluster backup.
 #[derive(Args)]
 pub(crate) struct Backup {
     /// The directory of the store
@@ -36,14 +36,14 @@ pub(crate) struct Backup {
     json: bool,
 }
 
-/// Make a store from a backup
+/// Make a store from a backup, or the first node of a new cluster from that of a cluster
 ///
 /// Each file is compared with its hash. The store appears when it is complete and durable.
 #[derive(Args)]
 pub(crate) struct Restore {
     /// The directory of the repository
     repository: PathBuf,
-    /// The directory of the new store, which must not exist
+    /// The directory of the new store or node, which must not exist
     dir: PathBuf,
     /// The backup, as `siltstone backups` lists it; by default the newest
     #[arg(long, value_name = "ID")]
@@ -73,6 +73,7 @@ pub(crate) struct Backups {
 
 impl Backup {
     pub(crate) fn run(self) -> CommandResult {
+        refuse_node(&self.dir)?;
         let db = Db::open(&self.dir, read_only())?;
         if self.verify {
             check_store(&db)?;
@@ -113,10 +114,14 @@ impl Backup {
     }
 }
 
-/// Backs a store up that is served, and reports the outcome on the standard error stream.
-pub(crate) fn of_served(db: Db, repository: Repository, keep: Option<u32>) -> TakeBackup {
+/// Takes backups of what is served, by `take`, and reports the outcome on the standard error stream.
+pub(crate) fn of_served(
+    repository: Repository,
+    keep: Option<u32>,
+    take: impl Fn(&Repository) -> siltstone::Result<BackupReport> + Send + Sync + 'static,
+) -> TakeBackup {
     Arc::new(move || {
-        let taken = repository.back_up(&db, &mut |_, _| {});
+        let taken = take(&repository);
         let kept = taken.and_then(|report| {
             let (id, new) = (&report.id, HumanBytes(report.new_bytes));
             eprintln!(
@@ -146,6 +151,14 @@ impl Restore {
         bar.finish_and_clear();
         restored.map_err(|error| advise(error, &self.repository))?;
         println!("restored {id} to {}", self.dir.display());
+        if self.dir.join(CLUSTER_ORIGIN).exists() {
+            println!(
+                "It is the first node of a new cluster. Start it with a number of its own, and let \
+                 others join:\n  siltstone serve {} --node-id 1 --initial-cluster 1=IP:PORT \
+                 --cluster-id NUMBER",
+                self.dir.display()
+            );
+        }
         Ok(Outcome::Done)
     }
 }

@@ -8,7 +8,7 @@ use siltstone::encryption::Keys;
 use siltstone::maintenance;
 
 use crate::outcome::{CommandResult, Failure, Outcome};
-use crate::store::{keys, read_key_file, read_only};
+use crate::store::{keys, read_key_file, read_only, refuse_node};
 
 /// Copy a store into a new directory
 ///
@@ -32,6 +32,7 @@ pub(crate) struct Checkpoint {
 
 impl Checkpoint {
     pub(crate) fn run(self) -> CommandResult {
+        refuse_node(&self.dir)?;
         let db = Db::open(&self.dir, read_only())?;
         let keys = match &self.target_key_file {
             Some(path) => read_key_file(path)?,

@@ -121,7 +121,7 @@ enum Command {
     Checkpoint(checkpoint::Checkpoint),
     /// Back up a store into a repository: the first time all of it, then what is new
     Backup(backup::Backup),
-    /// Make a store from a backup
+    /// Make a store from a backup, or the first node of a new cluster from that of a cluster
     Restore(backup::Restore),
     /// List the backups of a repository, check them, or remove old ones
     Backups(backup::Backups),

@@ -158,7 +158,7 @@ pub(crate) struct Serve {
     #[arg(long, default_value_t = 0)]
     threads: usize,
     /// Back the store up into this repository, incrementally, when a client sends BGSAVE; clients
-    /// are served meanwhile
+    /// are served meanwhile. A node of a replicated table backs up the whole cluster
     #[arg(long, value_name = "REPOSITORY")]
     backup: Option<PathBuf>,
     /// Also take a backup each time that this much time has passed since the last, e.g. 1h
@@ -231,7 +231,7 @@ pub(crate) struct Serve {
 }
 
 /// Options that a replicated table does not have.
-const NOT_REPLICATED: [&str; 12] = [
+const NOT_REPLICATED: [&str; 10] = [
     "memcached",
     "memcached_udp",
     "memcached_table",
@@ -240,8 +240,6 @@ const NOT_REPLICATED: [&str; 12] = [
     "xdp",
     "direct",
     "cache",
-    "backup",
-    "backup_interval",
     "trace_out",
     "trace_table",
 ];
@@ -343,10 +341,6 @@ impl Serve {
             ..ServerOptions::default()
         };
         let is_replicated = self.node_id.is_some() || self.join.is_some();
-        if is_replicated && !db_options.encryption.is_none() {
-            let reason = "--key-file: a replicated table cannot be encrypted yet";
-            return Err(Failure::Usage(reason.into()));
-        }
         if is_replicated {
             return self.run_replicated(dir, options);
         }

@@ -1,6 +1,7 @@
 //! Opening a store from the command line: the directory and the table.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use clap::Args;
 use siltstone::catalogue::{self, Catalogue};
 use siltstone::encryption::{KeyRing, Keys};
-use siltstone::{Db, DbOptions, DbReader, Table, engines};
+use siltstone::{Db, DbOptions, DbReader, NODE_FILES, Table, engines};
 
 use crate::outcome::Failure;
 
@@ -84,11 +85,20 @@ impl ReaderArgs {
 /// The keys of `--key-file`.
 static KEYS: OnceLock<Keys> = OnceLock::new();
 
+/// The path of `--key-file`.
+static KEY_FILE: OnceLock<PathBuf> = OnceLock::new();
+
 /// Uses the keys of this file for all stores that the command opens.
 pub(crate) fn use_key_file(path: &Path) -> Result<(), Failure> {
     let keys = read_key_file(path)?;
     KEYS.get_or_init(|| keys);
+    KEY_FILE.get_or_init(|| path.to_owned());
     Ok(())
+}
+
+/// `--key-file` for a process of this program that is started, if this one has it.
+pub(crate) fn key_file_arguments() -> impl Iterator<Item = &'static OsStr> {
+    KEY_FILE.get().into_iter().flat_map(|path| [OsStr::new("--key-file"), path.as_os_str()])
 }
 
 /// The keys of a key file.
@@ -99,6 +109,24 @@ pub(crate) fn read_key_file(path: &Path) -> Result<Keys, Failure> {
 /// The keys of `--key-file`, or none.
 pub(crate) fn keys() -> Keys {
     KEYS.get().cloned().unwrap_or_default()
+}
+
+/// Whether a directory is that of a node of a replicated table, also of one that was restored from
+/// a backup and has not been started yet.
+pub(crate) fn is_node(dir: &Path) -> bool {
+    NODE_FILES.iter().any(|(name, _)| dir.join(name).exists())
+}
+
+/// Refuses the directory of a node of a replicated table to a command that copies stores.
+pub(crate) fn refuse_node(dir: &Path) -> Result<(), Failure> {
+    if !is_node(dir) {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "{} is the directory of a node of a replicated table: start the node with --backup, and \
+         use siltstone cluster backup",
+        dir.display()
+    )))
 }
 
 /// The options of opening a store for writing.

@@ -38,6 +38,8 @@ pub(crate) enum Fault {
     FollowerRead,
     /// A leader reads as long as it believes that no other has been elected, by its own clock.
     LongLease,
+    /// A barrier ends before the node has applied what its leader has committed.
+    EarlyBarrier,
     /// The rows of a snapshot are read as they are when each chunk is sent.
     MovingSnapshot,
     /// A change of membership is not written.

@@ -9,7 +9,12 @@
 //!                      └ term or role changes ─▶ Unknown: it may be applied later, or never
 //!   read       pending ─ majority confirmed ─▶ waiting for the applied index ─▶ ReadReady
 //!                      └ term or role changes ─▶ ReadLost
+//!   barrier    pending ─ leader has confirmed ─▶ waiting for the applied index ─▶ ReadReady
+//!                      └ the next one begins ─▶ ReadLost
 //! ```
+//!
+//! A barrier is a read that a follower has asked its leader for. The leader may drop it silently,
+//! so at most one is pending: whoever waits begins another.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +40,7 @@ pub enum Event {
         /// The term for [`propose_at`](crate::Group::propose_at).
         term: u64,
     },
-    /// The node does not lead any more: read elsewhere.
+    /// The node does not lead any more: read elsewhere. Of a barrier: the next one has begun.
     ReadLost(RequestId),
     /// A snapshot has replaced the table: take [`table`](crate::Group::table) again.
     Restored,
@@ -77,6 +82,10 @@ pub(crate) struct Requests {
     proposals: BTreeMap<RequestId, u64>,
     /// The terms of pending reads.
     reads: BTreeMap<RequestId, u64>,
+    /// The pending barrier, and the term in which it began.
+    barrier: Option<(RequestId, u64)>,
+    /// Barriers that were replaced.
+    lost_barriers: Vec<RequestId>,
     /// Confirmed reads, their terms, and the index that must be applied first.
     waiting: Vec<(RequestId, u64, u64)>,
 }
@@ -89,6 +98,8 @@ impl Requests {
             last: 0,
             proposals: BTreeMap::new(),
             reads: BTreeMap::new(),
+            barrier: None,
+            lost_barriers: Vec::new(),
             waiting: Vec::new(),
         }
     }
@@ -118,14 +129,29 @@ impl Requests {
         self.reads.insert(id, term);
     }
 
+    /// Adds a barrier, which takes the place of a pending one.
+    pub(crate) fn add_barrier(&mut self, id: RequestId, term: u64) {
+        self.end_barrier();
+        self.barrier = Some((id, term));
+    }
+
+    /// Ends a pending barrier without a result.
+    pub(crate) fn end_barrier(&mut self) {
+        self.lost_barriers.extend(self.barrier.take().map(|(id, _)| id));
+    }
+
     /// A proposal with these bytes was applied; returns its id if it is pending here.
     pub(crate) fn applied(&mut self, bytes: &[u8]) -> Option<RequestId> {
         self.own(bytes).filter(|id| self.proposals.remove(id).is_some())
     }
 
-    /// A majority has confirmed the leader since the read with these bytes began.
+    /// A majority has confirmed the leader since the read or barrier with these bytes began.
     pub(crate) fn confirmed(&mut self, bytes: &[u8], index: u64) {
-        if let Some((id, term)) = self.own(bytes).and_then(|id| self.reads.remove_entry(&id)) {
+        let Some(own) = self.own(bytes) else { return };
+        if let Some((id, term)) = self.reads.remove_entry(&own) {
+            self.waiting.push((id, term, index));
+        } else if let Some((id, term)) = self.barrier.take_if(|(id, _)| *id == own) {
+            let index = if is_planted(Fault::EarlyBarrier) { 0 } else { index };
             self.waiting.push((id, term, index));
         }
     }
@@ -148,6 +174,7 @@ impl Requests {
             events.extend((!is_pending).then_some(Event::ReadLost(*id)));
             is_pending
         });
+        events.extend(self.lost_barriers.drain(..).map(Event::ReadLost));
         let ready = self.waiting.extract_if(.., |(_, _, index)| *index <= applied);
         events.extend(ready.map(|(id, term, _)| Event::ReadReady { id, term }));
     }

@@ -329,6 +329,11 @@ pub(crate) fn table_name(number: u64) -> String {
     format!("table-{number:06}")
 }
 
+/// The number of the table in the directory with this name.
+pub(crate) fn table_number(name: &str) -> Option<u64> {
+    name.strip_prefix("table-")?.parse().ok()
+}
+
 /// Whether a directory of this name is that of a table.
 pub(crate) fn is_table_name(name: &str) -> bool {
     name.starts_with("table-")

@@ -45,8 +45,17 @@ pub(crate) struct BackupReport {
     /// How long the last backup took, complete or not.
     pub(crate) last_duration: Option<Duration>,
     pub(crate) has_last_failed: bool,
+    /// A backup is about to begin.
+    pub(crate) is_requested: bool,
     /// When the backup that runs began.
     pub(crate) running_since: Option<Instant>,
+}
+
+impl BackupReport {
+    /// Whether a backup runs or is about to begin. With the reply to BGSAVE it does.
+    pub(crate) fn is_in_progress(&self) -> bool {
+        self.is_requested || self.running_since.is_some()
+    }
 }
 
 /// The thread that takes backups, and what it has to do.
@@ -59,7 +68,6 @@ pub(crate) struct Backups {
 
 #[derive(Default)]
 struct State {
-    is_requested: bool,
     is_stopping: bool,
     report: BackupReport,
 }
@@ -72,9 +80,9 @@ impl Backups {
     /// Has a backup taken soon; `false` if one runs or is about to begin.
     pub(crate) fn request(&self) -> bool {
         let mut state = self.state.lock();
-        let is_free = !state.is_requested && state.report.running_since.is_none();
+        let is_free = !state.report.is_in_progress();
         if is_free {
-            state.is_requested = true;
+            state.report.is_requested = true;
             self.changed.notify_one();
         }
         is_free
@@ -97,7 +105,7 @@ impl Backups {
         let mut state = self.state.lock();
         while !state.is_stopping {
             let is_due = due.is_some_and(|due| Instant::now() >= due);
-            if !is_due && !state.is_requested {
+            if !is_due && !state.report.is_requested {
                 match due {
                     None => self.changed.wait(&mut state),
                     Some(due) => drop(self.changed.wait_until(&mut state, due)),
@@ -105,7 +113,7 @@ impl Backups {
                 continue;
             }
             let start = Instant::now();
-            state.is_requested = false;
+            state.report.is_requested = false;
             state.report.running_since = Some(start);
             drop(state);
             let taken = (self.options.take)();
@@ -158,7 +166,7 @@ mod tests {
             wait_for_finish.lock().recv().map_err(|_| Error::Closed)
         });
         with_backups(BackupOptions { take, interval: None }, |backups| {
-            assert!(backups.request());
+            assert!(backups.request() && backups.report().is_in_progress());
             wait_for_start.recv().unwrap();
             assert!(backups.report().running_since.is_some());
             assert!(!backups.request());

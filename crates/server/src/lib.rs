@@ -83,6 +83,7 @@ pub use backups::{BackupOptions, TakeBackup};
 pub use holdable_clock::HoldableClock;
 pub use node_client::{NodeAccess, NodeClient, Reply};
 pub use options::{Fsync, ServerOptions};
+pub use replication::checkpoint::NodeCheckpointer;
 pub use replication::options::{ClusterOptions, JoinOptions, Member};
 pub use server::Server;
 pub use signals::SignalGuard;

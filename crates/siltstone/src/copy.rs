@@ -8,10 +8,9 @@ use std::collections::BTreeSet;
 use std::fs::File as PlainFile;
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::sync::Arc;
 
-use siltstone_engine::{CheckpointSink, Error, Purpose, Result};
-use siltstone_vfs::{File, Vfs};
+use siltstone_engine::{Error, Purpose, Result};
+use siltstone_vfs::{DirectorySink, Vfs};
 
 use crate::db::refuse_inside;
 use crate::encryption::Keys;
@@ -76,7 +75,7 @@ impl Db {
             // A table in memory is empty at every open, and so is its copy.
             if table.engine().capabilities().durable {
                 let source = self.existing_table_vfs(name)?;
-                let mut sink = DirectorySink { source, target: target.clone(), file: None };
+                let mut sink = DirectorySink::new(source, target.clone());
                 table.engine().checkpoint(&mut sink)?;
             }
             target.sync_dir(Purpose::Maintenance)?;
@@ -127,50 +126,4 @@ fn copy_file(source: &Path, target: &Path) -> io::Result<()> {
     std::fs::copy(source, target)?;
     // Windows syncs only what may be written.
     PlainFile::options().read(true).write(cfg!(windows)).open(target)?.sync_all()
-}
-
-struct DirectorySink {
-    source: Arc<dyn Vfs>,
-    target: Arc<dyn Vfs>,
-    file: Option<(Arc<dyn File>, u64)>,
-}
-
-impl DirectorySink {
-    fn file(&mut self) -> Result<&mut (Arc<dyn File>, u64)> {
-        self.file.as_mut().ok_or_else(|| Error::Invalid("no file was created".into()))
-    }
-}
-
-impl CheckpointSink for DirectorySink {
-    fn link(&mut self, name: &str) -> Result<bool> {
-        self.source.link(name, self.target.as_ref(), name)
-    }
-
-    fn create(&mut self, name: &str) -> Result<()> {
-        self.file = Some((self.target.create(name)?, 0));
-        Ok(())
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let (file, len) = self.file()?;
-        file.write_at(*len, bytes, Purpose::Maintenance)?;
-        *len += bytes.len() as u64;
-        Ok(())
-    }
-
-    fn skip(&mut self, bytes: u64) -> Result<()> {
-        self.file()?.1 += bytes;
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        let (file, len) = self.file()?;
-        // Zeros at the end were not written.
-        if file.len()? < *len {
-            file.set_len(*len)?;
-        }
-        file.sync(Purpose::Maintenance)?;
-        self.file = None;
-        Ok(())
-    }
 }

@@ -10,6 +10,9 @@
 //! ([`Db::checkpoint_with_keys`](crate::Db::checkpoint_with_keys)) copies all files, so it
 //! encrypts, decrypts or re-encrypts a store. `maintenance::rewrap` replaces the master key and
 //! writes headers only.
+//!
+//! The directory of a node of a replicated table is encrypted in the same way
+//! ([`Keys::open_directory`]): every file but its locks, the log of its group included.
 
 use std::fmt;
 use std::sync::Arc;
@@ -49,7 +52,9 @@ impl Keys {
         self.provider.as_ref().map(|provider| EncryptedVfs::new(vfs, provider.clone()))
     }
 
-    pub(crate) fn wrap(&self, vfs: Arc<dyn Vfs>) -> Arc<dyn Vfs> {
+    /// A directory whose files are encrypted, if there are keys.
+    #[must_use]
+    pub fn wrap(&self, vfs: Arc<dyn Vfs>) -> Arc<dyn Vfs> {
         match self.encrypted(vfs.clone()) {
             Some(encrypted) => Arc::new(encrypted),
             None => vfs,
@@ -65,7 +70,9 @@ impl Keys {
 
 #[cfg(not(feature = "encryption"))]
 impl Keys {
-    pub(crate) fn wrap(&self, vfs: Arc<dyn Vfs>) -> Arc<dyn Vfs> {
+    /// A directory whose files are encrypted, if there are keys.
+    #[must_use]
+    pub fn wrap(&self, vfs: Arc<dyn Vfs>) -> Arc<dyn Vfs> {
         vfs
     }
 
@@ -83,12 +90,32 @@ impl Keys {
     /// # Errors
     /// [`Error::Refused`]; I/O errors.
     pub(crate) fn open(&self, vfs: Arc<dyn Vfs>) -> Result<Arc<dyn Vfs>> {
-        let refuse =
-            |reason: &str| Err(Error::Refused { path: vfs.name(), reason: reason.to_owned() });
-        if !vfs.exists(CATALOGUE)? {
-            return Ok(self.wrap(vfs));
+        self.open_directory(vfs, "the store", &[(CATALOGUE, CATALOGUE_MAGIC.as_bytes())])
+    }
+
+    /// A directory, as its files are read and written. Checks that it is encrypted if there are
+    /// keys, and only then, by the first one of some files that it has: their names, and how they
+    /// begin if they are not encrypted. Without any of them it is a new directory. `subject` is what
+    /// is in it, for messages.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]; I/O errors.
+    pub fn open_directory(
+        &self,
+        vfs: Arc<dyn Vfs>,
+        subject: &str,
+        files: &[(&str, &[u8])],
+    ) -> Result<Arc<dyn Vfs>> {
+        let refuse = |reason: &str| {
+            Err(Error::Refused { path: vfs.name(), reason: format!("{subject} {reason}") })
+        };
+        let mut present = None;
+        for (name, magic) in files {
+            if present.is_none() && vfs.exists(name)? {
+                present = Some((vfs.open(name, Mode::Read)?, magic));
+            }
         }
-        let file = vfs.open(CATALOGUE, Mode::Read)?;
+        let Some((file, plain_magic)) = present else { return Ok(self.wrap(vfs)) };
         let [first, second] = ENCRYPTED_MAGIC_OFFSETS;
         let end = first.max(second) + ENCRYPTED_MAGIC.len() as u64;
         let mut head = vec![0; file.len()?.min(end) as usize];
@@ -97,18 +124,17 @@ impl Keys {
             head.get(at as usize..).is_some_and(|rest| rest.starts_with(magic))
         };
         let is_encrypted = [first, second].iter().any(|at| has(*at, ENCRYPTED_MAGIC));
-        let is_plain = has(0, CATALOGUE_MAGIC.as_bytes());
-        match (self.is_none(), is_encrypted, is_plain) {
-            (true, true, _) if cfg!(feature = "encryption") => refuse(
-                "the store is encrypted: give its key (DbOptions::encryption, or --key-file)",
-            ),
-            (true, true, _) => refuse(
-                "the store is encrypted, and this program was built without the feature \
-                 'encryption'",
-            ),
+        match (self.is_none(), is_encrypted, has(0, plain_magic)) {
+            (true, true, _) if cfg!(feature = "encryption") => {
+                refuse("is encrypted: give its key (DbOptions::encryption, or --key-file)")
+            }
+            (true, true, _) => {
+                refuse("is encrypted, and this program was built without the feature 'encryption'")
+            }
             (false, false, true) => refuse(
-                "the store is not encrypted: open it without a key, or make an encrypted copy \
-                 (siltstone checkpoint --target-key-file)",
+                "is not encrypted: open it without a key. An encrypted copy of a store is made by \
+                 siltstone checkpoint --target-key-file; a node of a cluster is replaced by one \
+                 that joins with a key",
             ),
             _ => Ok(self.wrap(vfs)),
         }

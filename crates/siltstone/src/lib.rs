@@ -114,6 +114,7 @@ pub use db_reader::DbReader;
 pub use db_snapshot::DbSnapshot;
 pub use db_transaction::DbTransaction;
 pub use iter::{Iter, Keys};
+pub use names::{CLUSTER_ORIGIN, NODE_FILES};
 pub use partial_directory::PartialDirectory;
 pub use siltstone_engine::{
     BatchOp, Capabilities, Change, ChangeBatch, ChangeOptions, ChangePart, Clock, CompactionFilter,

@@ -22,7 +22,7 @@ use crate::catalogue::{self, TableSpec};
 #[cfg(feature = "encryption")]
 use crate::encryption::{EncryptedVfs, Keys};
 #[cfg(feature = "encryption")]
-use crate::names::{LOCK, TABLE_PREFIX};
+use crate::names::{GROUP_PREFIX, LOCK, NODE_FILES, NODE_LOCK, TABLE_PREFIX};
 use crate::{Db, DbOptions, engines, trace};
 #[cfg(feature = "encryption")]
 use siltstone_vfs::{Disk, Vfs};
@@ -213,10 +213,11 @@ pub struct RewrapReport {
     pub damaged: Vec<Damage>,
 }
 
-/// Wraps the keys of all files of the closed store in `dir` with the current master key of `keys`,
-/// durably. Earlier master keys are not needed afterwards. The contents are not read: whoever knows
-/// an earlier master key and has an old copy of a header can still read that file. A checkpoint
-/// with keys of its own has new keys for all files.
+/// Wraps the keys of all files of the closed store in `dir`, or of the node of a replicated table
+/// that is stopped, with the current master key of `keys`, durably. Earlier master keys are not
+/// needed afterwards. The contents are not read: whoever knows an earlier master key and has an old
+/// copy of a header can still read that file. A checkpoint with keys of its own has new keys for
+/// all files.
 ///
 /// Files that a checkpoint shares with the store change with it. The call may be repeated after an
 /// interruption.
@@ -228,16 +229,29 @@ pub struct RewrapReport {
 pub fn rewrap(dir: impl AsRef<Path>, keys: &Keys) -> Result<RewrapReport> {
     let disk: Arc<dyn Vfs> = Arc::new(Disk::open(dir.as_ref())?);
     let refuse = |reason: &str| Error::Refused { path: disk.name(), reason: reason.to_owned() };
-    if !catalogue::Catalogue::exists(disk.as_ref())? {
-        return Err(refuse("not a siltstone store (it has no CATALOG file)"));
-    }
-    keys.open(disk.clone())?;
-    let _lock = disk.lock(LOCK)?;
+    let has = |(name, _): &(&str, &[u8])| disk.exists(name);
+    let is_node = NODE_FILES.iter().map(has).collect::<Result<Vec<_>>>()?.contains(&true);
+    let lock = match catalogue::Catalogue::exists(disk.as_ref())? {
+        true => {
+            keys.open(disk.clone())?;
+            LOCK
+        }
+        false if is_node => {
+            keys.open_directory(disk.clone(), "the node", &NODE_FILES)?;
+            NODE_LOCK
+        }
+        false => {
+            return Err(refuse(
+                "not a siltstone store (it has no CATALOG file), and no node of a cluster",
+            ));
+        }
+    };
+    let _lock = disk.lock(lock)?;
     let Some(root) = keys.encrypted(disk.clone()) else {
         return Err(refuse("the store is not encrypted"));
     };
     let (mut report, mut damage) = (RewrapReport::default(), VerifyReport::default());
-    for_each_file(&root, |directory, name| {
+    for_each_file(&root, &mut |directory, name| {
         report.files += 1;
         match directory.rewrap(name) {
             Ok(is_changed) => report.rewrapped += u64::from(is_changed),
@@ -263,25 +277,27 @@ fn is_of_store(name: &str) -> bool {
     if siltstone_trie::owns(name) {
         return true;
     }
-    catalogue::Catalogue::owns(name)
+    let is_of_node = NODE_FILES.iter().any(|(file, _)| *file == name)
+        || name.starts_with("raft-") && name.ends_with(".log");
+    is_of_node
+        || catalogue::Catalogue::owns(name)
         || siltstone_table::parse_file_name(name).is_some()
         || siltstone_table::Manifest::owns(name)
 }
 
-/// Calls `visit` with each file of a store but the lock, and its directory.
+/// Calls `visit` with each file of a store or node but the locks, and its directory.
 #[cfg(feature = "encryption")]
 fn for_each_file(
     root: &EncryptedVfs,
-    mut visit: impl FnMut(&EncryptedVfs, &str) -> Result<()>,
+    visit: &mut dyn FnMut(&EncryptedVfs, &str) -> Result<()>,
 ) -> Result<()> {
-    for name in root.list()?.iter().filter(|name| *name != LOCK) {
+    for name in root.list()?.iter().filter(|name| ![LOCK, NODE_LOCK].contains(&name.as_str())) {
         visit(root, name)?;
     }
-    for name in root.subdirectories()?.iter().filter(|name| name.starts_with(TABLE_PREFIX)) {
-        let table = root.encrypted_subdirectory(name)?;
-        for name in table.list()? {
-            visit(&table, &name)?;
-        }
+    let is_known =
+        |name: &&String| name.starts_with(TABLE_PREFIX) || name.starts_with(GROUP_PREFIX);
+    for name in root.subdirectories()?.iter().filter(is_known) {
+        for_each_file(&root.encrypted_subdirectory(name)?, visit)?;
     }
     Ok(())
 }
@@ -316,7 +332,7 @@ impl Db {
             && let Some(path) = self.path()
             && let Some(root) = self.options().encryption.encrypted(Arc::new(Disk::open(path)?))
         {
-            for_each_file(&root, |directory, name| match is_of_store(name) {
+            for_each_file(&root, &mut |directory, name| match is_of_store(name) {
                 true => report.note(directory.check_header(name).map(|_| (0, 0))),
                 false => Ok(()),
             })?;

@@ -16,6 +16,19 @@ pub(crate) fn is_companion(name: &str) -> bool {
     name == "functions.rdb" || name.starts_with("functions-") && name.ends_with(".log")
 }
 
+/// The file of a backup of a replicated table, which is no store and has no catalogue: the name of
+/// the cluster that it comes from (crate `siltstone-server`).
+pub const CLUSTER_ORIGIN: &str = "CLUSTER-ORIGIN";
+/// The files of which a directory of a node of a replicated table has at least one, and how they
+/// begin if they are not encrypted: the ids of nodes (crate `siltstone-cluster`), and the origin.
+pub const NODE_FILES: [(&str, &[u8]); 2] =
+    [("NODE-IDENTITIES", b"SILTPEER"), (CLUSTER_ORIGIN, b"SILTORIG")];
+/// The file that is locked while a node runs.
+#[cfg(feature = "encryption")]
+pub(crate) const NODE_LOCK: &str = "NODE-LOCK";
+/// The directories of the groups of a replicated table begin with this.
+pub(crate) const GROUP_PREFIX: &str = "group-";
+
 /// The directory of a table.
 pub(crate) fn directory(table: &str) -> String {
     format!("{TABLE_PREFIX}{table}")

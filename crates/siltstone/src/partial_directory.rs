@@ -9,9 +9,10 @@
 //! next [`PartialDirectory::create`] for the same directory removes it.
 //!
 //! Invariants:
-//! - A directory with anything but a lock, a catalogue's draft, companion files and table
-//!   directories is never removed.
-//! - A directory with a catalogue is a store and is never removed.
+//! - A directory with anything but a lock, a catalogue's draft, companion files and directories of
+//!   tables or groups is never removed.
+//! - A directory with a catalogue is a store and is never removed. One with `CLUSTER-ORIGIN` is a
+//!   restored node of a replicated table, and is not removed either.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,7 @@ use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Disk, LockGuard, Vfs};
 
 use crate::catalogue::Catalogue;
-use crate::names::{LOCK, TABLE_PREFIX, is_companion};
+use crate::names::{CLUSTER_ORIGIN, GROUP_PREFIX, LOCK, TABLE_PREFIX, is_companion};
 
 /// A directory under construction. If it is dropped before [`commit`](Self::commit), it is removed.
 pub struct PartialDirectory {
@@ -98,16 +99,18 @@ impl Drop for PartialDirectory {
 fn remove_remainder(path: &Path) -> Result<()> {
     let vfs = Disk::open(path)?;
     let _lock = vfs.lock(LOCK)?;
-    if Catalogue::exists(&vfs)? {
+    if Catalogue::exists(&vfs)? || vfs.exists(CLUSTER_ORIGIN)? {
         let reason = "it is a complete copy whose checkpoint ended before it was renamed; move it or remove it";
         return Err(refused(path, reason.to_owned()));
     }
     let is_known_file =
         |name: &String| name == LOCK || Catalogue::is_draft(name) || is_companion(name);
+    let is_known_directory =
+        |name: &str| name.starts_with(TABLE_PREFIX) || name.starts_with(GROUP_PREFIX);
     let files = vfs.list()?;
     let directories = vfs.subdirectories()?;
     let unknown = (files.iter().find(|name| !is_known_file(name)))
-        .or_else(|| directories.iter().find(|name| !name.starts_with(TABLE_PREFIX)));
+        .or_else(|| directories.iter().find(|name| !is_known_directory(name)));
     if let Some(name) = unknown {
         let reason = format!("it is in the way of a checkpoint and holds {name:?}; move it away");
         return Err(refused(path, reason));
@@ -148,6 +151,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let remainder = scratch.path().join("copy.partial");
         std::fs::create_dir_all(remainder.join("table-default")).unwrap();
+        std::fs::create_dir_all(remainder.join("group-000/table-000001")).unwrap();
         let companions = ["functions.rdb", "functions-000002.log"].map(|name| remainder.join(name));
         companions.iter().for_each(|file| std::fs::write(file, "half").unwrap());
         let partial = PartialDirectory::create(&scratch.path().join("copy")).unwrap();
@@ -157,7 +161,7 @@ mod tests {
 
     #[test]
     fn unknown_or_complete_directory_in_the_way_is_refused_and_kept() {
-        for name in ["notes.txt", "CATALOG"] {
+        for name in ["notes.txt", "CATALOG", "CLUSTER-ORIGIN"] {
             let scratch = tempfile::tempdir().unwrap();
             let in_the_way = scratch.path().join("copy.partial");
             std::fs::create_dir(&in_the_way).unwrap();

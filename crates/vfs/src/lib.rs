@@ -23,6 +23,7 @@
 //! | [`fail_stop`] | [`FailStopVfs`]: after a failed sync of a directory no later one succeeds |
 //! | `encrypted` | `EncryptedVfs`: encryption at rest (feature `encryption`) |
 //! | [`metered`] | [`MeteredVfs`]: counts requests and bytes by purpose |
+//! | [`directory_sink`] | [`DirectorySink`]: a checkpoint of a table in another directory |
 //! | [`device`] | [`Device`]: a model of the busy time of a device from counted requests |
 //! | [`backend`] | shared parts for crates that implement [`Vfs`] |
 //! | `system` | what the operating system offers, in one module per form: Linux, and portable |
@@ -38,6 +39,7 @@ use siltstone_engine::{Error, IoCounters, Purpose, Result};
 pub mod backend;
 mod bytes;
 pub mod device;
+pub mod directory_sink;
 pub mod disk;
 #[cfg(feature = "encryption")]
 pub mod encrypted;
@@ -54,6 +56,7 @@ use bytes::end_of;
 use names::fault;
 
 pub use device::Device;
+pub use directory_sink::DirectorySink;
 pub use disk::{Disk, DiskOptions};
 #[cfg(feature = "encryption")]
 pub use encrypted::EncryptedVfs;

@@ -15,6 +15,7 @@ use super::nodes::NodeStatus;
 use crate::access::{PASSWORD_VARIABLE, password_or_variable};
 use crate::interrupt::Interrupt;
 use crate::outcome::{CommandResult, Failure, Outcome};
+use crate::store::key_file_arguments;
 
 /// How long the nodes may take to elect a leader.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -113,6 +114,7 @@ impl Create {
             .arg(self.dir.join(format!("node-{node}")))
             .args(["--node-id", &node.to_string(), "--initial-cluster", members])
             .args(self.groups.map(|groups| format!("--groups={groups}")))
+            .args(key_file_arguments())
             .args(&self.options)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -9,6 +9,7 @@
 //! A command that changes a group asks the leader for the change, and polls until it is done.
 
 mod access;
+mod backup;
 mod check;
 mod create;
 mod nodes;
@@ -24,6 +25,7 @@ use clap::{Args, Subcommand};
 use siltstone_server::{NodeAccess, Reply};
 
 use crate::outcome::{CommandResult, Failure, Outcome};
+use crate::store::key_file_arguments;
 use access::{Access, POLL_INTERVAL};
 use nodes::{NodeStatus, call_leader, leader_status};
 
@@ -52,6 +54,8 @@ enum ClusterCommand {
     Remove(Remove),
     /// Compare the tables of all nodes as of one entry of the log (exit status 1 if they differ)
     Check(check::Check),
+    /// Have a node back up the whole cluster into its repository, and wait until it has
+    Backup(backup::Backup),
 }
 
 /// Add a new node to a group, and serve it: as siltstone serve DIR --join
@@ -107,6 +111,7 @@ impl Cluster {
             ClusterCommand::MoveLeader(command) => command.run(),
             ClusterCommand::Remove(command) => command.run(),
             ClusterCommand::Check(command) => command.run(),
+            ClusterCommand::Backup(command) => command.run(),
         }
     }
 }
@@ -117,7 +122,8 @@ impl Join {
             std::env::current_exe().map_err(|e| Failure::file("find", "siltstone", &e))?;
         let mut serve = Command::new(program);
         serve.arg("serve").arg(&self.dir).args(["--join", &self.through]);
-        serve.args(["--listen", &self.listen.to_string()]).args(&self.options);
+        serve.args(["--listen", &self.listen.to_string()]).args(key_file_arguments());
+        serve.args(&self.options);
         // Only returns if it fails.
         Err(Failure::file("run", "siltstone serve", &serve.exec()))
     }

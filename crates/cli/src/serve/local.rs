@@ -9,10 +9,10 @@ use siltstone_backup::Repository;
 use siltstone_bench::trace::{Recorder, RecordingEngine};
 use siltstone_server::{BackupOptions, Server, ServerOptions};
 
-use super::{Serve, replicated};
+use super::Serve;
 use crate::backup;
 use crate::outcome::{CommandResult, Failure, Outcome};
-use crate::store::{DEFAULT_TABLE, TableSpec, warn};
+use crate::store::{DEFAULT_TABLE, TableSpec, is_node, warn};
 use crate::trouble::TroubleReporter;
 
 impl Serve {
@@ -23,11 +23,12 @@ impl Serve {
         db_options: DbOptions,
         mut options: ServerOptions,
     ) -> CommandResult {
-        if replicated::is_node(dir) {
+        if is_node(dir) {
             let dir = dir.display();
             return Err(Failure::Usage(format!(
                 "{dir} is the directory of a node of a replicated table: start it with the options of \
-                 its first start, --node-id and --initial-cluster or --join"
+                 its first start, --node-id and --initial-cluster or --join; if it was restored from a \
+                 backup, as the first node of a new cluster"
             )));
         }
         let repository = self.backup.as_ref().map(Repository::open_or_create).transpose()?;
@@ -55,7 +56,11 @@ impl Serve {
         let reporter = TroubleReporter::start(&tables);
         options.functions_dir = Some(dir.to_owned());
         options.backup = repository.map(|repository| BackupOptions {
-            take: backup::of_served(db.clone(), repository, self.backup_keep),
+            take: {
+                let db = db.clone();
+                let take = move |repository: &Repository| repository.back_up(&db, &mut |_, _| {});
+                backup::of_served(repository, self.backup_keep, take)
+            },
             interval: self.backup_interval,
         });
         let server = Server::bind(tables, options)?;

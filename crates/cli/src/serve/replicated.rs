@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use siltstone::catalogue::Catalogue;
+use siltstone_backup::Repository;
 use siltstone_server::{
-    ClientTlsFiles, ClusterOptions, JoinOptions, Member, NodeAccess, NodeTlsFiles, Server,
-    ServerOptions,
+    BackupOptions, ClientTlsFiles, ClusterOptions, JoinOptions, Member, NodeAccess,
+    NodeCheckpointer, NodeTlsFiles, Server, ServerOptions,
 };
 
 use super::{DEFAULT_LISTEN, FsyncArg, Serve};
+use crate::backup;
 use crate::outcome::{CommandResult, Failure, Outcome};
 
 impl Serve {
@@ -44,6 +47,7 @@ impl Serve {
         let tls = tls.map(|((certificate, key), ca)| NodeTlsFiles { certificate, key, ca });
         let (node, members) = (self.node_id.unwrap_or_default(), self.initial_cluster.clone());
         let cluster = ClusterOptions {
+            encryption: crate::store::keys(),
             table,
             groups: self.groups,
             election_timeout: self.election_timeout,
@@ -60,7 +64,13 @@ impl Serve {
         if let Some(own) = own.filter(|_| options.listen.to_string() == DEFAULT_LISTEN) {
             options.listen = own.client;
         }
+        // Known once the node has started, and before the server runs.
+        let checkpointer: Arc<OnceLock<NodeCheckpointer>> = Arc::default();
+        options.backup = self.node_backups(checkpointer.clone())?;
         let server = Server::bind_replicated(&cluster, options)?;
+        if let Some(of_node) = server.node_checkpointer() {
+            checkpointer.get_or_init(|| of_node);
+        }
         let _signals = server.stop_on_signal()?;
         eprintln!("serving {} on {}", dir.display(), server.local_addr());
         if let Some((number, own)) = server.node().zip(own) {
@@ -71,6 +81,22 @@ impl Serve {
         }
         server.run()?;
         Ok(Outcome::Done)
+    }
+
+    /// The backups of this node, if there is a place for them.
+    fn node_backups(
+        &self,
+        checkpointer: Arc<OnceLock<NodeCheckpointer>>,
+    ) -> Result<Option<BackupOptions>, Failure> {
+        let Some(path) = &self.backup else { return Ok(None) };
+        let repository = Repository::open_or_create(path)?;
+        let take = move |repository: &Repository| {
+            let Some(node) = checkpointer.get() else { return Err(siltstone::Error::Closed) };
+            let checkpoint = |target: &Path| node.checkpoint(target);
+            repository.back_up_checkpoint(node.dir(), node.name(), &checkpoint, &mut |_, _| {})
+        };
+        let take = backup::of_served(repository, self.backup_keep, take);
+        Ok(Some(BackupOptions { take, interval: self.backup_interval }))
     }
 
     /// How a new node joins, if it does.
@@ -91,9 +117,4 @@ impl Serve {
 fn is_store(dir: &Path) -> bool {
     let entries = dir.read_dir().into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).any(|n| Catalogue::owns(&n))
-}
-
-/// Whether a directory is that of a node of a replicated table.
-pub(super) fn is_node(dir: &Path) -> bool {
-    dir.join("NODE-IDENTITIES").exists()
 }

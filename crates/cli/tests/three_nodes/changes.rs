@@ -3,26 +3,14 @@
 //! `SILTSTONE_CHANGES=20 cargo test -p siltstone-cli --test acknowledged_writes -- --nocapture`
 //! runs 20 rounds, in each of which the group gets a new node for its oldest one.
 
-use std::process::Output;
-
 use rustix::process::Signal;
 
 use super::client::Connection;
-use super::nodes::{Nodes, tls, wait_for};
+use super::nodes::{Nodes, succeeds, text, tls, wait_for};
 use super::under_load;
 
 fn rounds() -> usize {
     std::env::var("SILTSTONE_CHANGES").map_or(1, |text| text.parse().unwrap())
-}
-
-fn text(output: &Output) -> String {
-    let (out, err) = (&output.stdout, &output.stderr);
-    format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
-}
-
-fn succeeds(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(0), "{}", text(output));
-    text(output)
 }
 
 #[test]

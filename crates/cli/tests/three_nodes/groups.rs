@@ -2,7 +2,7 @@
 //! joins, and one is removed.
 
 use super::client::Connection;
-use super::nodes::{Nodes, wait_for};
+use super::nodes::{Nodes, text, wait_for};
 use super::under_load;
 
 const GROUPS: usize = 4;
@@ -17,11 +17,6 @@ pub fn leaders(nodes: &Nodes, at: usize) -> Vec<u64> {
         line.split(',').next().unwrap().parse().unwrap()
     };
     (0..GROUPS).map(of_group).collect()
-}
-
-fn text(output: &std::process::Output) -> String {
-    let (out, err) = (&output.stdout, &output.stderr);
-    format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
 }
 
 #[test]

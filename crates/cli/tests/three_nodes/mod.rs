@@ -7,9 +7,11 @@
 //! `SILTSTONE_KILLS=20 cargo test -p siltstone-cli --test acknowledged_writes -- --nocapture` kills
 //! the leader 20 times.
 
+mod backups;
 mod changes;
 pub mod client;
 mod created;
+mod encrypted;
 mod functions;
 mod groups;
 pub mod nodes;

@@ -15,6 +15,7 @@ use super::client::{Connection, PASSWORD};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where a node runs.
+#[derive(Clone)]
 pub struct Host {
     /// Its address for clients and that for other nodes.
     pub client: SocketAddr,
@@ -35,6 +36,8 @@ pub struct Nodes {
     cluster: String,
     /// The number of the cluster.
     pub cluster_id: u64,
+    /// The keys of the nodes' files, if these are encrypted.
+    pub key_file: Option<String>,
     /// Whether the node joins; the others are the first nodes of the group.
     joins: Vec<bool>,
     options: Vec<String>,
@@ -51,6 +54,13 @@ impl Nodes {
 
     /// Starts the first nodes of a new group on this machine. Others may join later.
     pub fn with_spare(first: usize, spare: usize, options: &[String]) -> Self {
+        let mut nodes = Self::not_started(first, spare, options);
+        nodes.start_first();
+        nodes
+    }
+
+    /// The nodes of a new group on this machine, none of which runs.
+    pub fn not_started(first: usize, spare: usize, options: &[String]) -> Self {
         let count = first + spare;
         // All are bound at once, so that they differ.
         let listeners: Vec<_> =
@@ -68,28 +78,45 @@ impl Nodes {
             log: Some(scratch.path().join(format!("node-{node}.log"))),
         };
         let hosts = (0..count).map(host).collect();
-        let mut nodes = Self::on(hosts, first, options);
+        let mut nodes = Self::planned(hosts, first, options);
         nodes._scratch = Some(scratch);
         nodes
     }
 
     /// Starts the first nodes of a new group. Others may join later.
     pub fn on(hosts: Vec<Host>, first: usize, options: &[String]) -> Self {
+        let mut nodes = Self::planned(hosts, first, options);
+        nodes.start_first();
+        nodes
+    }
+
+    /// The nodes of a new group, none of which runs.
+    pub fn planned(hosts: Vec<Host>, first: usize, options: &[String]) -> Self {
         let members = hosts.iter().enumerate().take(first);
         let members =
             members.map(|(i, host)| format!("{}={}@{}", i + 1, host.client, host.bus.port()));
-        let mut nodes = Nodes {
+        Nodes {
             _scratch: None,
             cluster: members.collect::<Vec<_>>().join(","),
             cluster_id: 77,
+            key_file: None,
             joins: (0..hosts.len()).map(|node| node >= first).collect(),
             options: options.to_vec(),
             clients: hosts.iter().map(|host| host.client).collect(),
             processes: hosts.iter().map(|_| None).collect(),
             hosts,
-        };
-        (0..first).for_each(|node| nodes.restart(node));
-        nodes
+        }
+    }
+
+    /// Starts the first nodes of the group.
+    pub fn start_first(&mut self) {
+        let first: Vec<_> = (0..self.joins.len()).filter(|node| !self.joins[*node]).collect();
+        first.into_iter().for_each(|node| self.restart(node));
+    }
+
+    /// Where a node runs.
+    pub fn host(&self, node: usize) -> &Host {
+        &self.hosts[node]
     }
 
     /// The directory of a node.
@@ -103,15 +130,16 @@ impl Nodes {
         log.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// Starts a node, which has not run yet or was killed.
-    pub fn restart(&mut self, node: usize) {
-        let Host { client, bus, dir, wrapper, environment, log } = &self.hosts[node];
+    /// The command that starts a node.
+    pub fn command(&self, node: usize) -> Command {
+        let Host { client, bus, dir, wrapper, environment, .. } = &self.hosts[node];
         let words = wrapper.iter().map(String::as_str).chain([env!("CARGO_BIN_EXE_siltstone")]);
         let words: Vec<_> = words.collect();
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).envs(environment.iter().map(|(name, value)| (name, value)));
         command.args(["serve", &dir.display().to_string(), "--election-timeout", "300ms"]);
         command.args(&self.options).args(password(*client));
+        command.args(self.key_file.iter().flat_map(|path| ["--key-file", path]));
         if self.joins[node] {
             let own = format!("{client}@{}", bus.port());
             let through = self.clients[self.running()[0]].to_string();
@@ -121,6 +149,12 @@ impl Nodes {
             command.args(["--node-id", &number, "--cluster-id", &self.cluster_id.to_string()]);
             command.args(["--initial-cluster", &self.cluster]);
         }
+        command
+    }
+
+    /// Starts a node, which has not run yet or was killed.
+    pub fn restart(&mut self, node: usize) {
+        let (mut command, log) = (self.command(node), &self.hosts[node].log);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut lines = Vec::new();
@@ -235,6 +269,23 @@ impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, SeqCst);
     }
+}
+
+/// Runs the program.
+pub fn siltstone(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_siltstone")).args(arguments).output().unwrap()
+}
+
+/// What a program has printed.
+pub fn text(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
+}
+
+/// What a program has printed that has succeeded.
+pub fn succeeds(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", text(output));
+    text(output)
 }
 
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {

@@ -26,6 +26,7 @@
 //! Rejections of entries that a follower has acknowledged are dropped: they are late, and the crate
 //! `raft` 0.7.0 would go back behind what is known to match (raft-rs #557).
 
+mod barrier;
 mod elections;
 mod filtering;
 mod first_start;
@@ -33,6 +34,9 @@ mod options;
 mod registration;
 #[cfg(test)]
 mod registration_tests;
+mod restore;
+#[cfg(test)]
+mod restore_tests;
 mod round;
 mod snapshots;
 #[cfg(test)]
@@ -344,8 +348,12 @@ impl Group {
         let is_late = message.reject
             && message.get_msg_type() == MsgAppendResponse
             && self.matched(message.from).is_some_and(|matched| message.index <= matched);
-        // Snapshots come in chunks, and requests only from this node's own callers.
-        let is_foreign = matches!(message.get_msg_type(), MsgPropose | MsgReadIndex | MsgSnapshot);
+        // Snapshots come in chunks, and proposals only from this node's own callers.
+        let is_foreign = match message.get_msg_type() {
+            MsgPropose | MsgSnapshot => true,
+            MsgReadIndex => !self.may_confirm_barrier(),
+            _ => false,
+        };
         self.note_commit(&message);
         if !is_late && !is_foreign {
             let asks = (message.get_msg_type() == MsgRequestPreVote)

@@ -80,7 +80,7 @@ impl NodeDirectory {
     /// # Errors
     /// I/O errors.
     pub fn group(&self, index: u16) -> Result<(Arc<dyn Vfs>, bool)> {
-        let name = format!("group-{index:03}");
+        let name = Self::group_name(index);
         let exists = self.vfs.has_subdirectory(&name)?;
         let is_new = match (self.is_complete, exists) {
             (true, _) => false,
@@ -101,6 +101,23 @@ impl NodeDirectory {
             }
         };
         Ok((self.vfs.subdirectory(&name)?, is_new))
+    }
+
+    /// As [`group`](Self::group), in a directory that has the restored table of each group
+    /// ([`Node::restore`](super::Node::restore)). Nothing is removed.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn restored_group(&self, index: u16) -> Result<(Arc<dyn Vfs>, bool)> {
+        let vfs = self.vfs.subdirectory(&Self::group_name(index))?;
+        let stage = stage_in(vfs.as_ref())?;
+        let is_new = !self.is_complete && stage.is_none_or(|stage| stage == Stage::Creating);
+        Ok((vfs, is_new))
+    }
+
+    /// The name of the directory of a group.
+    pub fn group_name(index: u16) -> String {
+        format!("group-{index:03}")
     }
 
     /// Whether all groups have been created.

@@ -22,7 +22,7 @@ use siltstone_engine::{Error, Result};
 use super::inputs::{Input, Inputs};
 use super::options::NodeOptions;
 use super::request::{Callback, Committed, Leader, ReadIndex, Refusal, RequestError};
-use super::status::{PublishedState, Role, Status};
+use super::status::{PublishedState, PublishedTable, Role, Status};
 use crate::group::Group;
 use crate::network::Network;
 use crate::packet::Envelope;
@@ -132,6 +132,10 @@ impl Driver {
                 self.note_proposal(proposed, callback);
             }
             Input::ReadIndex(callback) => self.new_reads.push(callback),
+            Input::Barrier(callback) => match self.group.barrier() {
+                Ok(id) => drop(self.reads.insert(id, vec![callback])),
+                Err(rejection) => callback.complete(Err(self.refusal(rejection))),
+            },
             Input::TransferLeader(node, callback) => {
                 let outcome = self.transfer_leader(node);
                 callback.complete(outcome);
@@ -233,7 +237,7 @@ impl Driver {
         }
         if events.contains(&Event::Restored) {
             self.snapshots += 1;
-            self.published.table.store(Arc::new(self.group.table().clone()));
+            self.published.table.store(Arc::new(PublishedTable::of(&self.group)));
         }
         self.published.publish(self.status());
         let index = self.group.applied().index;

@@ -64,6 +64,16 @@ impl NodeHandle {
         }
     }
 
+    /// Begins a barrier, at a node of any role. When `done` is called, [`table`](Self::table) has
+    /// everything that had been acknowledged anywhere before this call.
+    ///
+    /// Cost: a round of heartbeats at the leader. If that is new or cut off, there may be no outcome
+    /// until the next barrier begins, which refuses this one: repeat it after a while.
+    pub fn barrier(&self, done: impl FnOnce(Result<ReadIndex, Refusal>) + Send + 'static) {
+        let callback = Callback::new(Box::new(done), Refusal::Stopped, None);
+        self.inputs.push(Input::Barrier(callback));
+    }
+
     /// Changes the members: see [`Change`]. The transport must know the addresses of new ones.
     pub fn change_membership(
         &self,
@@ -106,7 +116,7 @@ impl NodeHandle {
     /// The table, for reads. A received snapshot replaces it, and then closes the old one: take it
     /// again for every read. A write here, instead of a proposal, would be lost and worse.
     pub fn table(&self) -> Arc<dyn Engine> {
-        (**self.published.table.load()).clone()
+        self.published.table.load().engine.clone()
     }
 
     /// The requests in flight at this node, and the bytes of their batches.

@@ -22,6 +22,7 @@ pub(super) enum Input {
     /// Propose a batch; with a term, only in that term.
     Propose(Option<u64>, WriteBatch, Callback<Committed, RequestError>),
     ReadIndex(Callback<ReadIndex, Refusal>),
+    Barrier(Callback<ReadIndex, Refusal>),
     ChangeMembership(Vec<Change>, Callback<Committed, RequestError>),
     TransferLeader(u64, Callback<(), Refusal>),
     TakeOver(bool, Callback<(), Refusal>),

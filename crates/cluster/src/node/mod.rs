@@ -38,6 +38,7 @@
 //!   under its old id neither votes nor counts.
 //! * One process at a time runs the node of a directory: the lock file `NODE-LOCK` is held.
 
+mod checkpoint;
 mod directory;
 mod driver;
 mod handle;
@@ -62,12 +63,12 @@ pub use request::{Committed, Leader, ReadIndex, Refusal, RequestError};
 pub use status::{Role, Status};
 
 use crate::group::{Group, LOCK_FILE, is_new};
-use crate::identities::Identities;
+use crate::identities::{Identities, Stage, stage_in};
 use crate::stream::OpenTable;
 use driver::Driver;
 use inputs::{Input, Inputs};
 use request::InFlight;
-use status::PublishedState;
+use status::{PublishedState, PublishedTable};
 
 /// A node that runs. Dropping it stops it as [`shutdown`](Node::shutdown) does.
 pub struct Node {
@@ -91,8 +92,8 @@ impl Node {
     ) -> Result<Self> {
         options.check()?;
         let lock = vfs.lock(LOCK_FILE)?;
-        let group = Group::create(vfs, open, options.group.clone(), voters)?;
-        Self::run(options, group, network, lock)
+        let group = Group::create(vfs.clone(), open, options.group.clone(), voters)?;
+        Self::run(options, vfs, group, network, lock)
     }
 
     /// Whether a node has still to be created in a directory: there is nothing in it, or a creation
@@ -126,12 +127,43 @@ impl Node {
     ) -> Result<Self> {
         options.check()?;
         let lock = vfs.lock(LOCK_FILE)?;
-        let group = Group::open(vfs, open, options.group.clone())?;
-        Self::run(options, group, network, lock)
+        let group = Group::open(vfs.clone(), open, options.group.clone())?;
+        Self::run(options, vfs, group, network, lock)
+    }
+
+    /// Creates the only node of a new group in a directory that has nothing but the checkpoint of a
+    /// table of another group ([`NodeHandle::checkpoint`]), and runs it. Others may join. The new
+    /// group goes on at the checkpoint's entry of the log, and in its term. Of the group's own rows,
+    /// whose keys begin with `ff c0 fe`, it has those with the keys `kept`. If it was interrupted, it
+    /// may be repeated.
+    ///
+    /// # Errors
+    /// `Refused` if a node lives in the directory, or if it has not one table; `Locked`; `Invalid`
+    /// options; those of the table; I/O errors.
+    pub fn restore(
+        options: NodeOptions,
+        vfs: Arc<dyn Vfs>,
+        open: OpenTable,
+        network: Arc<dyn Network>,
+        kept: &[&[u8]],
+    ) -> Result<Self> {
+        options.check()?;
+        let lock = vfs.lock(LOCK_FILE)?;
+        let group = Group::restore(vfs.clone(), open, options.group.clone(), kept)?;
+        Self::run(options, vfs, group, network, lock)
+    }
+
+    /// Whether the node of a directory was created to the end.
+    ///
+    /// # Errors
+    /// `Refused` and `Corruption` for a file that cannot be read; I/O errors.
+    pub fn is_created(vfs: &dyn Vfs) -> Result<bool> {
+        Ok(stage_in(vfs)?.is_some_and(|stage| stage != Stage::Creating))
     }
 
     fn run(
         options: NodeOptions,
+        vfs: Arc<dyn Vfs>,
         group: Group,
         network: Arc<dyn Network>,
         lock: LockGuard,
@@ -139,8 +171,9 @@ impl Node {
         let inputs = Arc::new(Inputs::new(options.max_waiting_packets));
         let leader = |node| Leader { node, client_address: network.client_address(node) };
         let published = Arc::new(PublishedState {
+            vfs,
             status: ArcSwap::from_pointee(Status::of(&group, leader)),
-            table: ArcSwap::from_pointee(group.table().clone()),
+            table: ArcSwap::from_pointee(PublishedTable::of(&group)),
         });
         let handle = NodeHandle {
             inputs: inputs.clone(),

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use siltstone_engine::Engine;
+use siltstone_vfs::Vfs;
 
 use super::request::Leader;
 use crate::group::{Group, PeerStatus};
+use crate::stream::table_name;
 
 /// The part of a node in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,8 +113,24 @@ impl Status {
 
 /// The state that a node's thread shares with its handles.
 pub(super) struct PublishedState {
+    /// The directory of the node.
+    pub(super) vfs: Arc<dyn Vfs>,
     pub(super) status: ArcSwap<Status>,
-    pub(super) table: ArcSwap<Arc<dyn Engine>>,
+    pub(super) table: ArcSwap<PublishedTable>,
+}
+
+/// The table in use.
+pub(super) struct PublishedTable {
+    pub(super) engine: Arc<dyn Engine>,
+    /// The name of its directory in that of the node.
+    pub(super) directory: String,
+}
+
+impl PublishedTable {
+    pub(super) fn of(group: &Group) -> Self {
+        let directory = table_name(group.log().table());
+        PublishedTable { engine: group.table().clone(), directory }
+    }
 }
 
 impl PublishedState {

@@ -120,7 +120,8 @@ impl Clients {
                 (group.propose(&batch(key, value, rng)), Stage::Write(act))
             }
             1 => (group.read_index(), Stage::SwapRead { to: value }),
-            _ => (group.read_index(), Stage::Get),
+            // At any node: a follower asks its leader.
+            _ => (group.barrier(), Stage::Get),
         };
         let Ok(request) = accepted else { return };
         if kind < 2 {

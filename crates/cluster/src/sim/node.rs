@@ -1,5 +1,6 @@
 //! A simulated node: its disk, its power, and the operations that clients have pending at it.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -9,12 +10,16 @@ use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
 use siltstone_testkit::TestRng;
 use siltstone_vfs::Vfs;
+use siltstone_vfs::encrypted::{EncryptedVfs, KeyRing, MasterKey};
 
 use super::clients::Operation;
 use crate::group::is_new;
 use crate::identities::{self, Identities};
 use crate::log::is_lost;
 use crate::{Group, GroupOptions, OpenTable, RequestId};
+
+/// The header of an encrypted file.
+const ENCRYPTED_HEADER_BYTES: u64 = 4096;
 
 pub(super) struct Node {
     pub(super) id: u64,
@@ -64,7 +69,7 @@ impl Node {
     /// A new node with a disk of its own; one that joins later has no voters.
     pub(super) fn create(id: u64, seed: u64, voters: &[u64], tick_rate: u64) -> Result<Self> {
         let vfs = FaultyVfs::new(seed ^ id);
-        let group = create(&vfs, id, seed, voters)?;
+        let group = create(files_of(&vfs), id, seed, voters)?;
         Ok(Node {
             id,
             seed,
@@ -185,7 +190,9 @@ impl Node {
             return false;
         }
         let within = if rng.one_in(2) { end } else { end.min(200) };
-        let offset = end - 1 - rng.below(within);
+        // Of an encrypted file there are a header and earlier bytes at that place.
+        let header = if IS_ENCRYPTED.get() { ENCRYPTED_HEADER_BYTES } else { 0 };
+        let offset = header + end - 1 - rng.below(within);
         self.is_damaged = self.vfs.flip_bit(&log.path, offset, rng.below(8) as u8).is_ok();
         self.is_damaged
     }
@@ -225,12 +232,10 @@ impl Node {
     }
 
     fn create_or_open(&self) -> Result<Group> {
-        match is_new(&self.vfs)? {
-            true => create(&self.vfs, self.id, self.seed, &self.voters),
-            false => {
-                let options = options(self.id, self.seed);
-                Group::open(Arc::new(self.vfs.clone()), open_table(), options)
-            }
+        let files = files_of(&self.vfs);
+        match is_new(files.as_ref())? {
+            true => create(files, self.id, self.seed, &self.voters),
+            false => Group::open(files, open_table(), options(self.id, self.seed)),
         }
     }
 
@@ -242,8 +247,29 @@ impl Node {
     }
 }
 
-fn create(vfs: &FaultyVfs, id: u64, seed: u64, voters: &[u64]) -> Result<Group> {
-    let vfs = Arc::new(vfs.clone());
+thread_local! {
+    static IS_ENCRYPTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work` with nodes whose files are encrypted.
+pub(super) fn with_encryption<T>(work: impl FnOnce() -> T) -> T {
+    IS_ENCRYPTED.set(true);
+    let outcome = work();
+    IS_ENCRYPTED.set(false);
+    outcome
+}
+
+/// The files on a disk, as a node reads and writes them.
+fn files_of(disk: &FaultyVfs) -> Arc<dyn Vfs> {
+    let disk: Arc<dyn Vfs> = Arc::new(disk.clone());
+    if !IS_ENCRYPTED.get() {
+        return disk;
+    }
+    let keys = KeyRing::new(MasterKey::new(&[7; 32]), Vec::new());
+    Arc::new(EncryptedVfs::new(disk, Arc::new(keys)))
+}
+
+fn create(vfs: Arc<dyn Vfs>, id: u64, seed: u64, voters: &[u64]) -> Result<Group> {
     if !vfs.exists(identities::NAME)? {
         // It depends on the seed.
         Identities::create_with(vfs.clone(), TestRng::of(seed ^ id, 98).draw())?;

@@ -5,6 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::node::with_encryption;
 use super::world::{Counts, run};
 use crate::planted::{Fault, with_planted};
 
@@ -44,6 +45,20 @@ fn schedules_keep_every_invariant() {
         assert!(sum.io_errors > schedules / 10, "{sum:?}");
         assert!(sum.damaged > schedules / 40 && sum.wiped > schedules / 10, "{sum:?}");
     }
+}
+
+#[test]
+fn schedules_over_encrypted_files_keep_every_invariant() {
+    let count = number("SILTSTONE_SCHEDULES").unwrap_or(400) / 4;
+    let mut sum = Counts::default();
+    with_encryption(|| {
+        for seed in 0..count {
+            sum += run(seed).unwrap_or_else(|violation| panic!("{violation}"));
+        }
+    });
+    eprintln!("{count} schedules over encrypted files: {sum:?}");
+    assert!(count < 100 || sum.power_cuts > count && sum.snapshots > count / 4, "{sum:?}");
+    assert!(count < 100 || sum.damaged > 0, "{sum:?}");
 }
 
 #[test]
@@ -98,9 +113,10 @@ planted! {
     proposal_of_an_old_term_is_found: OldTermProposal in 1000, as "is not linearizable";
     read_at_a_follower_is_found: FollowerRead in 1000, as "is not linearizable";
     lease_that_is_too_long_is_found: LongLease in 1000, as "is not linearizable";
+    barrier_that_does_not_wait_is_found: EarlyBarrier in 1000, as "is not linearizable";
     moving_snapshot_is_found: MovingSnapshot in 1000, as "the table at entry";
     forgotten_members_are_found: ForgottenMembers in 1000, as "without entry" | "both lead" | "has not recovered";
     recreated_node_that_is_accepted_is_found: AcceptedRecreation in 1000, as "without entry" | "is not linearizable" | "counts on entry" | "another one of term";
-    skipped_registration_is_found: SkippedRegistration in 1000, as "without entry" | "is not linearizable" | "counts on entry" | "another one of term";
+    skipped_registration_is_found: SkippedRegistration in 1000, as "without entry" | "is not linearizable" | "counts on entry" | "another one of term" | "has not recovered";
     reused_incarnation_is_found: ReusedIncarnation in 2000, as "is not linearizable";
 }

@@ -4,6 +4,7 @@
 
 mod clients;
 mod processes;
+mod restored;
 mod single_voter;
 mod support;
 mod three_nodes;

@@ -59,6 +59,13 @@ pub(crate) fn read_index(handle: &NodeHandle) -> std::result::Result<ReadIndex, 
     outcome.recv().unwrap()
 }
 
+pub(crate) fn barrier(handle: &NodeHandle) -> std::result::Result<ReadIndex, Refusal> {
+    let (done, outcome) = channel();
+    // Nobody receives a late outcome.
+    handle.barrier(move |result| drop(done.send(result)));
+    outcome.recv_timeout(50 * TICK).unwrap_or(Err(Refusal::Busy("there is no outcome")))
+}
+
 /// Waits until the condition holds.
 pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
@@ -173,6 +180,26 @@ impl TestCluster {
         for &id in &voters {
             cluster.create(id, &voters);
         }
+        cluster
+    }
+
+    /// A group of node 1 alone that begins with the checkpoint in a directory.
+    pub(crate) fn restore(directory: &Path) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let mut cluster = TestCluster { nodes: Vec::new(), options: node_options, root };
+        let transport = bind(1, ([127, 0, 0, 1], 0).into());
+        let mut node = TestNode {
+            id: 1,
+            directory: directory.to_owned(),
+            address: transport.address(),
+            running: None,
+            counters: Arc::default(),
+            sent_packets: Arc::default(),
+        };
+        let network = node.network(transport.clone());
+        let restored = Node::restore(node_options(1), node.vfs(), open_table(), network, &[]);
+        node.running = Some((restored.unwrap(), transport));
+        cluster.nodes.push(node);
         cluster
     }
 

@@ -160,8 +160,9 @@ fn human(bytes: u64) -> String {
 fn persistence(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     let shared = context.shared;
     let failed = shared.metrics.failed_syncs.load(Relaxed);
+    let has_repository = u8::from(shared.backups.is_some());
     let backups = shared.backups.as_ref().map(Backups::report).unwrap_or_default();
-    let is_running = u8::from(backups.running_since.is_some());
+    let is_running = u8::from(backups.is_in_progress());
     let seconds = |time: Option<Duration>| time.map_or(-1, |time| time.as_secs() as i64);
     write!(out, "loading:0\r\nasync_loading:0\r\nrdb_bgsave_in_progress:{is_running}\r\n")?;
     write!(out, "rdb_last_save_time:{}\r\n", shared.last_save_s())?;
@@ -175,6 +176,7 @@ fn persistence(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
         seconds(current),
         backups.completed
     )?;
+    write!(out, "siltstone_backup_repository:{has_repository}\r\n")?;
     write!(out, "aof_enabled:1\r\naof_rewrite_in_progress:0\r\n")?;
     write!(out, "aof_last_write_status:{}\r\n", if failed == 0 { "ok" } else { "err" })
 }

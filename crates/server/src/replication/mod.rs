@@ -42,11 +42,14 @@
 //! | [`digest`] | checksums of the table, to compare nodes |
 //! | [`group_table`] | notes the group's own rows when they are applied |
 //! | [`slots`] | slots of keys |
+//! | [`checkpoint`] | copies of all tables of a running node |
+//! | [`origin`] | where the tables of a restored node come from |
 //! | [`start`] | starts the node |
 //!
 //! Held replies are the worker's ([`crate::net::held_replies`]). Which commands run here is decided
 //! by `command::routing`.
 
+pub(crate) mod checkpoint;
 pub(crate) mod clock;
 pub(crate) mod digest;
 pub(crate) mod function_rows;
@@ -58,6 +61,7 @@ pub(crate) mod join;
 pub(crate) mod members;
 pub(crate) mod membership;
 pub(crate) mod options;
+mod origin;
 mod peers;
 pub(crate) mod placement;
 pub(crate) mod publications;

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use siltstone::encryption::Keys;
+use siltstone::engines;
 use siltstone_engine::{Error, InvalidOption, Result};
 
 use crate::ServerOptions;
@@ -104,6 +106,9 @@ pub struct ClusterOptions {
     pub groups: Option<u16>,
     /// The directory of this node.
     pub dir: PathBuf,
+    /// The keys with which all files of this node are encrypted, or none. Other nodes may have
+    /// others. What nodes send to each other is not encrypted with them.
+    pub encryption: Keys,
     /// Options of the engine `lsm`, by name.
     pub table: BTreeMap<String, String>,
     /// A follower campaigns once it has received nothing from a leader for one to two times this.
@@ -139,6 +144,7 @@ impl ClusterOptions {
             members,
             groups: None,
             dir,
+            encryption: Keys::default(),
             table: BTreeMap::new(),
             election_timeout: Duration::from_secs(1),
             join: None,
@@ -197,7 +203,6 @@ impl ClusterOptions {
         let has_tls_memcached = server.tls.as_ref().is_some_and(|tls| tls.memcached.is_some());
         require(!has_tls_memcached, "tls-memcached", not_served);
         require(server.udp.is_none(), "udp", not_served);
-        require(server.backup.is_none(), "backup", not_served);
         require(
             server.threads <= 1,
             "threads",
@@ -212,7 +217,8 @@ impl ClusterOptions {
             let reason = "it must be an address that other machines can connect to";
             require(!is_unspecified, option, reason);
         }
-        siltstone::engines::check("lsm", &self.table)?;
+        engines::check("lsm", &self.table)?;
+        engines::check_encryption(&self.encryption, "replicated", "lsm", &self.table)?;
         if errors.is_empty() { Ok(()) } else { Err(Error::InvalidOptions(errors)) }
     }
 }

@@ -1,10 +1,12 @@
 //! Starts this node: creates it in an empty directory, has it added to its group, or opens what is
 //! there; with one group in the directory itself, or with several in directories of their own
-//! ([`NodeDirectory`]).
+//! ([`NodeDirectory`]). A directory that was restored from a backup becomes the first node of a new
+//! cluster ([`super::origin`]).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use siltstone::NODE_FILES;
 use siltstone_cluster::node::{Network, Node, NodeDirectory, NodeOptions};
 use siltstone_cluster::transport::{Encryption, Transport, TransportEvent, TransportOptions};
 use siltstone_cluster::{GroupOptions, LogIdentity, RaftLog, TableFilter};
@@ -12,11 +14,14 @@ use siltstone_collections::DeadRows;
 use siltstone_engine::{Error, Result};
 use siltstone_vfs::{Disk, Vfs};
 
+use super::checkpoint::NodeCheckpointer;
+use super::clock::TIME_KEY;
 use super::group_table::Notes;
 use super::groups::Groups;
 use super::join::{self, JoinReply};
 use super::membership::{self, Membership, MembershipThread};
 use super::options::{ClusterOptions, JoinOptions};
+use super::origin::Origin;
 use super::peers::Peers;
 use super::placement::Placement;
 use super::publications::ReceivedPublications;
@@ -34,6 +39,7 @@ pub(crate) struct StartedNode {
 pub(crate) struct NodeThreads {
     _members: Vec<MembershipThread>,
     nodes: Vec<Node>,
+    pub(crate) checkpointer: NodeCheckpointer,
     /// Locked as long as the groups in it run.
     _directory: Option<NodeDirectory>,
 }
@@ -44,7 +50,7 @@ impl NodeThreads {
     /// # Errors
     /// Those of [`Node::shutdown`].
     pub(crate) fn shutdown(self) -> Result<()> {
-        let NodeThreads { _members, nodes, _directory } = self;
+        let NodeThreads { _members, nodes, checkpointer: _, _directory } = self;
         drop(_members);
         // Each of them may wait until another node leads.
         std::thread::scope(|scope| {
@@ -67,9 +73,11 @@ impl NodeThreads {
 /// Those of the directory, of the network, of joining, and of opening the node.
 pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
     let tls = options.tls.as_ref().map(open_tls).transpose()?.map(Arc::new);
-    let vfs = Arc::new(Disk::create(&options.dir)?);
-    let found = groups_of(vfs.as_ref())?;
-    let is_new = found.is_none();
+    let disk = Arc::new(Disk::create(&options.dir)?);
+    let vfs = options.encryption.open_directory(disk, "the node's directory", &NODE_FILES)?;
+    let origin = Origin::read(vfs.as_ref())?;
+    origin.iter().try_for_each(|origin| origin.check(options))?;
+    let found = groups_of(vfs.as_ref(), origin)?;
     check_groups(found, options)?;
     let mut options = options.clone();
     let mut known = options.members.clone();
@@ -84,7 +92,7 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
     let own = *options
         .own()
         .ok_or_else(|| Error::Invalid("the node is not among the members".to_owned()))?;
-    let (mut directory, places) = open_places(vfs, groups, is_new)?;
+    let (mut directory, places) = open_places(vfs.clone(), groups, origin)?;
     // Those that have joined later are added once the node has read who they are.
     let others: Vec<_> = known.iter().filter(|member| member.node != own.node).copied().collect();
     let publications = Arc::new(ReceivedPublications::new());
@@ -109,11 +117,17 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
         let network: Arc<dyn Network> = transport.clone();
         nodes.push(match is_new {
             false => Node::open(node_options, vfs, open, network)?,
+            true if origin.is_some() => {
+                Node::restore(node_options, vfs, open, network, &[TIME_KEY])?
+            }
             true => Node::create(node_options, vfs, open, network, &voters)?,
         });
         notes.push(of_group);
     }
     directory.iter_mut().try_for_each(NodeDirectory::complete)?;
+    if origin.is_some() {
+        Origin::remove(vfs.as_ref())?;
+    }
     let links = Arc::downgrade(&transport);
     let peers = Arc::new(Peers::new(transport, &others, groups.into()));
     let timeout = options.election_timeout;
@@ -128,16 +142,24 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
         members.push(membership::start(&membership, peers.clone(), placement, changes)?);
         replicas.push(Replication::new(handle, membership, notes, tls.clone()));
     }
-    let running = NodeThreads { _members: members, nodes, _directory: directory };
+    let checkpointer = NodeCheckpointer {
+        dir: options.dir,
+        encryption: options.encryption,
+        cluster: options.group,
+        node: own.node,
+        groups: nodes.iter().map(|node| node.handle().clone()).collect(),
+    };
+    let running = NodeThreads { _members: members, nodes, checkpointer, _directory: directory };
     Ok(StartedNode { groups: Groups::new(replicas, links, publications), running })
 }
 
-/// The number of groups of the node in a directory, if there is one.
-fn groups_of(vfs: &dyn Vfs) -> Result<Option<u16>> {
-    Ok(match NodeDirectory::groups_in(vfs)? {
-        Some(groups) => Some(groups),
+/// The number of groups of the node in a directory, if there is one, or of what was restored there.
+fn groups_of(vfs: &dyn Vfs, origin: Option<Origin>) -> Result<Option<u16>> {
+    Ok(match (origin, NodeDirectory::groups_in(vfs)?) {
+        (Some(origin), _) => Some(origin.groups),
+        (None, Some(groups)) => Some(groups),
         // Its first files have no number of groups.
-        None => (!Node::is_new(vfs)?).then_some(1),
+        (None, None) => (!Node::is_new(vfs)?).then_some(1),
     })
 }
 
@@ -159,21 +181,29 @@ fn check_groups(found: Option<u16>, options: &ClusterOptions) -> Result<()> {
 type Places = Vec<(Arc<dyn Vfs>, bool)>;
 
 fn open_places(
-    vfs: Arc<Disk>,
+    vfs: Arc<dyn Vfs>,
     groups: u16,
-    is_new: bool,
+    origin: Option<Origin>,
 ) -> Result<(Option<NodeDirectory>, Places)> {
     if groups == 1 {
+        let is_new = match origin {
+            None => Node::is_new(vfs.as_ref())?,
+            Some(_) => !Node::is_created(vfs.as_ref())?,
+        };
         return Ok((None, vec![(vfs, is_new)]));
     }
     let directory = NodeDirectory::create(vfs, groups)?;
-    let places = (0..groups).map(|index| directory.group(index)).collect::<Result<_>>()?;
+    let place = |index| match origin {
+        None => directory.group(index),
+        Some(_) => directory.restored_group(index),
+    };
+    let places = (0..groups).map(place).collect::<Result<_>>()?;
     Ok((Some(directory), places))
 }
 
 /// Who a node is that joins or has joined, and the members that it knows of. A node that was
 /// stopped before it had received anything knows no member, and asks again.
-fn identity(join: &JoinOptions, vfs: Arc<Disk>, found: Option<u16>) -> Result<JoinReply> {
+fn identity(join: &JoinOptions, vfs: Arc<dyn Vfs>, found: Option<u16>) -> Result<JoinReply> {
     let directory = match found {
         None => Node::directory_id(vfs)?,
         Some(1) => match joined_identity(vfs.as_ref())? {

@@ -37,6 +37,7 @@ use crate::metrics::Metrics;
 use crate::monitors::Monitors;
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
+use crate::replication::checkpoint::NodeCheckpointer;
 use crate::replication::options::ClusterOptions;
 use crate::replication::start::NodeThreads;
 use crate::script::cache::ScriptCache;
@@ -204,6 +205,11 @@ impl Server {
     /// The number of this node of a replicated table.
     pub fn node(&self) -> Option<u64> {
         self.shared.replication.as_ref().map(|groups| groups.first().id())
+    }
+
+    /// Takes checkpoints of this node of a replicated table.
+    pub fn node_checkpointer(&self) -> Option<NodeCheckpointer> {
+        self.node.as_ref().map(|node| node.checkpointer.clone())
     }
 
     /// Address of memcached over UDP.

@@ -261,7 +261,7 @@ pub fn check_merge_operator(table: &str, engine: &str) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Invalid`] that names the table, the engine and the reason.
-pub(crate) fn check_encryption(
+pub fn check_encryption(
     keys: &Keys,
     table: &str,
     engine: &str,
