@@ -33,9 +33,9 @@ impl Backup {
                  REPOSITORY"
             )));
         }
-        match node.call(&["BGSAVE"]).map_err(|reason| failed(&reason))? {
-            Reply::Error(text) => return Err(failed(text.strip_prefix("ERR ").unwrap_or(&text))),
-            _ => {}
+        let reply = node.call(&["BGSAVE"]).map_err(|reason| failed(&reason))?;
+        if let Reply::Error(text) = reply {
+            return Err(failed(text.strip_prefix("ERR ").unwrap_or(&text)));
         }
         let text = loop {
             interrupt.check()?;
