@@ -32,6 +32,21 @@ fn write(nodes: &[SocketAddr], writer: usize, ends: &AtomicBool, acknowledged: &
     }
 }
 
+fn load_function(nodes: &[SocketAddr]) {
+    const CODE: &str = "#!lua name=lib\nredis.register_function('kept', function() return 7 end)";
+    let mut client = ClusterClient::new(nodes);
+    wait_for("the library", || {
+        let load = client.call(&["FUNCTION", "LOAD", CODE]);
+        matches!(load, Answer::Reply(name) if name == "lib")
+    });
+}
+
+/// Whether the function that was loaded is there.
+fn has_function(nodes: &Nodes) -> bool {
+    let answer = ClusterClient::new(&nodes.clients).call(&["FCALL", "kept", "1", "{writer-0}:0"]);
+    matches!(answer, Answer::Reply(reply) if reply == ":7")
+}
+
 /// How many of a writer's keys there are, which must be the first ones.
 fn prefix(nodes: &[SocketAddr], writer: usize) -> u64 {
     let mut client = ClusterClient::new(nodes);
@@ -143,6 +158,7 @@ fn check_with_groups(groups: u64) {
     let mut nodes = Nodes::with_spare(3, 0, &options);
     nodes.leader();
     fill(&nodes.clients);
+    load_function(&nodes.clients);
     let acknowledged = Default::default();
     let first = back_up_under_writers(&nodes, &acknowledged);
     let first_bytes = bytes_in(scratch.path());
@@ -160,6 +176,7 @@ fn check_with_groups(groups: u64) {
     refuses_what_could_vote_in_the_old_cluster(&mut single);
     single.start_first();
     check_prefixes(&single.clients, &first);
+    wait_for("the function", || has_function(&single));
     single.kill(0);
     single.restart(0);
     check_prefixes(&single.clients, &first);
@@ -179,6 +196,7 @@ fn check_with_groups(groups: u64) {
     let shown = succeeds(&three.cluster("check", &[]));
     assert_eq!(shown.matches("3 nodes have the same ").count() as u64, groups, "{shown}");
     check_prefixes(&three.clients, &second);
+    wait_for("the function", || has_function(&three));
     three.kill(0);
     let mut client = ClusterClient::new(&three.clients);
     wait_for("a write without the restored node", || {

@@ -17,23 +17,23 @@
 use std::sync::Arc;
 
 use raft::eraftpb::ConfState;
-use siltstone_engine::{Durability, Error, Purpose, Result, WriteBatch};
+use siltstone_engine::{Durability, Error, KeyRange, Purpose, Result, WriteBatch};
 use siltstone_vfs::Vfs;
 
 use super::{Group, GroupOptions};
-use crate::applied::{Applied, RESERVED_PREFIX};
+use crate::applied::Applied;
 use crate::identities::{Identities, Stage};
 use crate::log::{LogIdentity, Marker, RaftLog, remove_logs};
 use crate::store::Store;
 use crate::stream::{OpenTable, is_table_name, no_applied_row, open_table, table_number};
 
-/// Keys of the group's own rows begin with this; that of the applied row follows.
+/// Keys of the group's own rows begin with this, but for the applied row.
 const OWN_ROWS: &[u8] = b"\xff\xc0\xfe";
 
 impl Group {
     /// Creates the only node of a new group in a directory that has nothing but a table of another
-    /// group. Of the group's own rows it keeps those with the keys `kept`. It is durable once this
-    /// returns. If it was interrupted, it may be repeated.
+    /// group. Of the group's own rows it keeps those whose keys begin with one of `kept`. It is
+    /// durable once this returns. If it was interrupted, it may be repeated.
     ///
     /// # Errors
     /// `Refused` if a node lives in the directory, or if it has not one table; `Corruption` if the
@@ -65,12 +65,15 @@ impl Group {
         let mut applied = Applied::read(table.as_ref(), None)?.ok_or_else(no_applied_row)?;
         applied.set_members(ConfState { voters: vec![options.node], ..ConfState::default() });
         let mut batch = WriteBatch::new();
-        batch.delete_range(OWN_ROWS..&RESERVED_PREFIX[..]);
-        for key in kept {
-            if let Some(entry) = table.get(key)? {
-                batch.put(key, &entry.value);
+        let mut own_rows = table.range(KeyRange::prefix(OWN_ROWS), None)?;
+        let mut is_there = own_rows.first()?;
+        while is_there {
+            if !kept.iter().any(|start| own_rows.key().starts_with(start)) {
+                batch.delete(own_rows.key());
             }
+            is_there = own_rows.next()?;
         }
+        drop(own_rows);
         applied.put_into(&mut batch);
         table.write(&batch, Durability::Synced)?;
         let identity = LogIdentity { group: options.group, node: options.node };

@@ -14,6 +14,7 @@ use crate::directory_rows;
 use crate::identities::stage_in;
 
 const KEPT: &[u8] = b"\xff\xc0\xfekept";
+const KEPT_TOO: &[u8] = b"\xff\xc0\xfekept, as it begins like the other";
 
 fn open_table() -> OpenTable {
     Arc::new(|vfs| {
@@ -37,7 +38,7 @@ fn checkpoint(target: &Arc<dyn Vfs>) -> (u64, u64) {
     let mut group = Group::create(vfs.clone(), open_table(), options, &[5]).unwrap();
     group.campaign_if_alone();
     group.ready().unwrap();
-    for key in [b"k", KEPT, b"\xff\xc0\xfeother"] {
+    for key in [b"k", KEPT, KEPT_TOO, b"\xff\xc0\xfeother"] {
         write(&mut group, key);
     }
     let name = table_name(group.log().table());
@@ -79,7 +80,8 @@ fn restored_group_goes_on_behind_the_checkpoint_over_power_cuts() {
         assert!(group.leads() && group.term() > term);
         write(&mut group, b"k2");
         let has = |key: &[u8]| group.table().get(key).unwrap().is_some();
-        assert!(has(b"k") && has(KEPT) && has(b"k2") && !has(b"\xff\xc0\xfeother"), "{cut}");
+        let kept: [&[u8]; 4] = [b"k", b"k2", KEPT, KEPT_TOO];
+        assert!(kept.into_iter().all(has) && !has(b"\xff\xc0\xfeother"), "{cut}");
         assert_eq!(group.committed_directories().keys().collect::<Vec<_>>(), [&1]);
         drop(group);
         // It is no directory to restore any more.

@@ -16,6 +16,7 @@ use siltstone_vfs::{Disk, Vfs};
 
 use super::checkpoint::NodeCheckpointer;
 use super::clock::TIME_KEY;
+use super::function_rows::FUNCTION_PREFIX;
 use super::group_table::Notes;
 use super::groups::Groups;
 use super::join::{self, JoinReply};
@@ -118,7 +119,7 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
         nodes.push(match is_new {
             false => Node::open(node_options, vfs, open, network)?,
             true if origin.is_some() => {
-                Node::restore(node_options, vfs, open, network, &[TIME_KEY])?
+                Node::restore(node_options, vfs, open, network, &[TIME_KEY, FUNCTION_PREFIX])?
             }
             true => Node::create(node_options, vfs, open, network, &voters)?,
         });
