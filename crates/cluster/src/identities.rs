@@ -93,7 +93,8 @@ impl Identities {
         Ok(identities)
     }
 
-    /// Reads the file.
+    /// Reads the file, and writes it again: what it says may never have become durable, if an earlier
+    /// process has failed to sync it. A node acts by it from now on.
     ///
     /// # Errors
     /// `Refused` if it is missing, or of a newer version; `Corruption`; I/O errors.
@@ -102,7 +103,9 @@ impl Identities {
             return Err(lost(vfs.name(), &format!("the file {NAME} is missing")));
         };
         let stage = stage.unwrap_or(Stage::Registered);
-        Ok(Identities { vfs, own, stage, known, refused: BTreeSet::new() })
+        let identities = Identities { vfs, own, stage, known, refused: BTreeSet::new() };
+        identities.write()?;
+        Ok(identities)
     }
 
     fn write(&self) -> Result<()> {
@@ -263,7 +266,7 @@ pub(crate) fn other_version(version: u8) -> Error {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use siltstone_faults::FaultyVfs;
+    use siltstone_faults::{FaultKind, FaultyVfs};
     use siltstone_vfs::Ram;
 
     use super::*;
@@ -287,6 +290,22 @@ mod tests {
                 assert_eq!(identities.refused(), [2, 3]);
                 break;
             }
+        }
+    }
+
+    #[test]
+    fn what_is_read_after_a_failed_sync_survives_a_power_cut() {
+        for seed in 0..20 {
+            let vfs = FaultyVfs::new(seed);
+            let mut identities = Identities::create(Arc::new(vfs.clone())).unwrap();
+            vfs.fail_next(FaultKind::DirSync, 1);
+            assert!(identities.set_stage(Stage::Registered).is_err());
+            // The process ends, and is started again.
+            let vfs = vfs.after_crash(seed);
+            let stage = Identities::open(Arc::new(vfs.clone())).unwrap().stage();
+            vfs.cut_power();
+            let after = Identities::open(Arc::new(vfs.survivors(seed))).unwrap().stage();
+            assert_eq!(after, stage, "seed {seed}");
         }
     }
 
