@@ -235,8 +235,11 @@ fn never_takes_part_in_the_old_cluster(nodes: &mut Nodes, repository: &str, id: 
     impostor.leader();
     let refusal = format!("belongs to cluster {NEW_CLUSTER:016x}");
     wait_for("the refusal of the other cluster", || nodes.log(2).contains(&refusal));
-    let mut client = Connection::open(nodes.clients[2]).unwrap();
-    let mut refused = || client.call(&["SET", "k", "v"]).unwrap_or_default();
+    // A leader that loses its majority closes connections.
+    let refused = || {
+        let mut client = Connection::open(nodes.clients[2]).unwrap();
+        client.call(&["SET", "k", "v"]).unwrap_or_default()
+    };
     wait_for("the loss of the majority", || refused().starts_with("-CLUSTERDOWN "));
     // Several election timeouts.
     std::thread::sleep(std::time::Duration::from_secs(2));
