@@ -46,6 +46,8 @@ pub struct LogWriter {
     /// Whether any part of the current append has been written to the file.
     reached_file: bool,
     records: u64,
+    /// Files of the directory have no holes: the gap before a seal is written.
+    has_no_holes: bool,
 }
 
 /// An end of a log to which it can be cut back.
@@ -68,7 +70,7 @@ impl LogWriter {
     /// # Errors
     /// I/O errors.
     pub fn create(vfs: &dyn Vfs, name: &str, number: u64, purpose: Purpose) -> Result<Self> {
-        Ok(Self::of(vfs.create(name)?, name, number, purpose))
+        Ok(Self::of(vfs, vfs.create(name)?, name, number, purpose))
     }
 
     /// The same for a log that will grow by many small appends, which the file system may prepare
@@ -77,10 +79,10 @@ impl LogWriter {
     /// # Errors
     /// I/O errors.
     pub fn create_append(vfs: &dyn Vfs, name: &str, number: u64, purpose: Purpose) -> Result<Self> {
-        Ok(Self::of(vfs.create_append(name)?, name, number, purpose))
+        Ok(Self::of(vfs, vfs.create_append(name)?, name, number, purpose))
     }
 
-    fn of(file: Arc<dyn File>, name: &str, number: u64, purpose: Purpose) -> Self {
+    fn of(vfs: &dyn Vfs, file: Arc<dyn File>, name: &str, number: u64, purpose: Purpose) -> Self {
         // An idle log needs no open file, and a log whose file cannot be opened again is unchanged.
         file.allow_close();
         let shared = Shared {
@@ -99,6 +101,7 @@ impl LogWriter {
             buffer: Vec::new(),
             reached_file: false,
             records: 0,
+            has_no_holes: vfs.is_append_only(),
         }
     }
 
@@ -206,7 +209,12 @@ impl LogWriter {
     /// I/O errors; the log is then unsealed, as after a crash.
     pub fn seal(mut self) -> Result<()> {
         let data_end = self.tail;
-        if self.shared.synced.load(Ordering::Acquire) < data_end {
+        let block_end = data_end.next_multiple_of(BLOCK_BYTES);
+        if self.has_no_holes && block_end > data_end {
+            // Torn zeros before a seal would not be zeros: they are durable before it.
+            self.shared.file.set_len(block_end)?;
+            self.sync()?;
+        } else if self.shared.synced.load(Ordering::Acquire) < data_end {
             self.sync()?;
         }
         let records = self.records;
@@ -214,7 +222,7 @@ impl LogWriter {
         self.shared.file.trim_preallocation()?;
         self.transact(|log| {
             // The gap up to the next block is left unwritten and reads as zeros.
-            log.tail = data_end.next_multiple_of(BLOCK_BYTES);
+            log.tail = block_end;
             log.begin_block(data_end);
             log.fragment(Part::Seal as u8 | PREV_SYNCED, |out| {
                 out.extend_from_slice(&seal_payload(data_end, records));

@@ -6,6 +6,7 @@
 mod block;
 mod log;
 mod log_damage;
+mod log_encrypted;
 mod manifest;
 mod rows;
 mod salvage;
