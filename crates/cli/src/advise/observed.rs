@@ -45,9 +45,10 @@ impl Observed {
         })?;
         let of = |name: &str| page.of(&table, name, ("", ""));
         let (keys, writes) = (of("table_keys"), of("table_writes_total"));
-        if keys < 1.0 {
+        if keys < 2.0 {
             return Err(Failure::Usage(format!(
-                "table {table} is empty, or {engine} does not count its keys: give --keys instead"
+                "table {table} has no keys yet, or only one, or {engine} does not count them: give \
+                 --keys instead"
             )));
         }
         let item_bytes = match writes > 0.0 {
