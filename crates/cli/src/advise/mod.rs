@@ -248,8 +248,8 @@ fn as_json(
             "engine": it.engine,
             "uptime_seconds": it.uptime_s,
             "item_bytes": it.item_bytes,
-            "reads": it.share(it.gets),
-            "scans": it.share(it.seeks),
+            "reads": it.reads(),
+            "scans": it.scans(),
             "ops_per_second": it.ops_per_second(),
             "write_amplification": it.write_amplification,
             "memory_bytes": it.memory_bytes,
@@ -258,10 +258,9 @@ fn as_json(
 }
 
 fn print_observed(it: &Observed) {
-    let percent = |count| 100.0 * it.share(count);
     println!(
         "Table {} on {}, in {}: {} keys, {:.0} B per item written; of {:.1} operations/s {:.1} % are \
-         lookups, {:.1} % seeks.\nSo far {:.2} times the bytes of clients were written; {} are in \
+         lookups, {:.1} % scans.\nSo far {:.2} times the bytes of clients were written; {} are in \
          memory.\n",
         it.table,
         it.engine,
@@ -269,8 +268,8 @@ fn print_observed(it: &Observed) {
         HumanCount(it.keys as u64),
         it.item_bytes,
         it.ops_per_second().unwrap_or_default(),
-        percent(it.gets),
-        percent(it.seeks),
+        100.0 * it.reads(),
+        100.0 * it.scans(),
         it.write_amplification,
         HumanBytes(it.memory_bytes as u64),
     );

@@ -9,6 +9,9 @@ use siltstone_model::advise::Requirements;
 use crate::metrics_page::Page;
 use crate::outcome::Failure;
 
+/// With a smaller share of seeks a workload has no scans.
+const MIN_SCANS: f64 = 0.001;
+
 /// What a server has counted of a table.
 pub(super) struct Observed {
     pub(super) table: String,
@@ -73,8 +76,18 @@ impl Observed {
         self.gets + self.seeks + self.writes
     }
 
-    /// The share of operations, 0 if there were none.
-    pub(super) fn share(&self, count: f64) -> f64 {
+    /// The share of operations that are lookups; 0 if there were no operations.
+    pub(super) fn reads(&self) -> f64 {
+        self.share(self.gets)
+    }
+
+    /// The share of operations that are scans. A few seeks are the server's own.
+    pub(super) fn scans(&self) -> f64 {
+        let share = self.share(self.seeks);
+        if share < MIN_SCANS { 0.0 } else { share }
+    }
+
+    fn share(&self, count: f64) -> f64 {
         if self.operations() > 0.0 { count / self.operations() } else { 0.0 }
     }
 
@@ -89,8 +102,8 @@ impl Observed {
         let keys = Popularity::zipf(self.keys, skew)?;
         let value_bytes = (self.item_bytes - key_bytes).max(0.0);
         Ok(Requirements {
-            reads: self.share(self.gets),
-            scans: self.share(self.seeks),
+            reads: self.reads(),
+            scans: self.scans(),
             ops_per_second: self.ops_per_second(),
             ..Requirements::new(keys, key_bytes, value_bytes)
         })
