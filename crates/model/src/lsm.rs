@@ -36,6 +36,9 @@
 use crate::error::{InvalidParameter, within};
 use crate::{Breakdown, LevelDb, Popularity};
 
+/// Above 1 if a value is shorter than its position in the log: 10 for an item of one byte.
+const MAX_INDEX_SHARE: f64 = 10.0;
+
 /// A leveled tree with optional techniques.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lsm {
@@ -46,7 +49,7 @@ pub struct Lsm {
     /// TRIAD-MEM: a memtable with less than this share of the log's items is not flushed; 0
     /// disables it.
     pub flush_share: f64,
-    /// TRIAD-LOG: bytes of an L0 run's index as a share of its items' bytes (0 to neglect them);
+    /// TRIAD-LOG: bytes of an L0 run's index per byte of its items, up to 10 (0 to neglect them);
     /// `None` disables it.
     pub index_share: Option<f64>,
     /// TRIAD-DISK; `None` disables it.
@@ -146,7 +149,7 @@ impl Lsm {
             )?;
         }
         let index = self.index_share.unwrap_or(0.0);
-        within("index_share", index, 0.0, 1.0, "give a share from 0 to 1")?;
+        within("index_share", index, 0.0, MAX_INDEX_SHARE, "give a share from 0 to 10")?;
         if let Some(wait) = self.wait {
             within("overlap", wait.overlap, 0.0, 1.0, "give a ratio from 0 to 1")?;
             within("max_runs", f64::from(wait.max_runs), 1.0, 1e4, "give 1 to 10,000 runs")?;
@@ -291,7 +294,7 @@ mod tests {
         for flush_share in [-0.1, 1.0, f64::NAN] {
             assert_eq!(named(Lsm { flush_share, ..good() }), "flush_share");
         }
-        for index_share in [-0.1, 1.1, f64::NAN].map(Some) {
+        for index_share in [-0.1, 10.1, f64::NAN].map(Some) {
             assert_eq!(named(Lsm { index_share, ..good() }), "index_share");
         }
         let wait = |overlap, max_runs| Some(Wait { overlap, max_runs });

@@ -29,6 +29,11 @@ fn scans_need_ordered_keys_and_a_cache_needs_memory() {
 }
 
 #[test]
+fn lsm_can_serve_values_of_a_byte() {
+    assert_eq!(advise(&["--keys", "1e6", "--value-size", "1", "--ordered"])["recommended"], "lsm");
+}
+
+#[test]
 fn recommended_options_are_accepted_by_their_engines() {
     for keys in ["1e5", "1e8"] {
         let advice = advise(&["--keys", keys, "--volatile", "--memory", "30GB"]);
