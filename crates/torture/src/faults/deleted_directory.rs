@@ -48,6 +48,7 @@ impl Fault for DeletedDirectory {
             let store = history.store.clone();
             let tolerance = Tolerance { refusals: true, closes: true };
             history.load(&mut server, tolerance, |control, server| {
+                await_write(control, server);
                 thread::sleep(delay);
                 control.expect_disconnects();
                 remove(&store)?;
@@ -69,6 +70,14 @@ impl Fault for DeletedDirectory {
             }
         }
         Ok(())
+    }
+}
+
+/// Waits until the store has something to lose.
+fn await_write(control: &Control, server: &mut Server) {
+    let until = Instant::now() + DETECTION_TIMEOUT;
+    while control.acknowledged() == 0 && server.ended().is_none() && Instant::now() < until {
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
