@@ -13,7 +13,7 @@
 use siltstone_bench::plot::{Bars, Plot};
 use siltstone_engine::Result;
 use siltstone_model::simulate::{Simulation, Variation};
-use siltstone_model::{Deletions, Drift, InvalidParameter, LevelDb, Popularity};
+use siltstone_model::{Deletions, Drift, InvalidParameter, LevelDb, Popularity, Workload};
 
 use super::bars::bar;
 use super::lsm_write_amplification::{ITEM_BYTES, KEY_BYTES, Requests, Tree};
@@ -155,10 +155,10 @@ impl Case {
         let (puts, size) = self.puts(keys)?;
         let tombstone = KEY_BYTES as f64 / size;
         match self.phase {
-            None => design.total(&Deletions::new(puts, self.deletes, tombstone)?),
+            None => total(design, &Deletions::new(puts, self.deletes, tombstone)?),
             Some(share) => {
                 let drift = Drift::new(&puts, (share * keys).floor())?;
-                design.total(&Deletions::new(drift, self.deletes, tombstone)?)
+                total(design, &Deletions::new(drift, self.deletes, tombstone)?)
             }
         }
     }
@@ -168,7 +168,8 @@ impl Case {
         let mean = self.mean_size(keys).map_err(model_error)?;
         // In items of the mean size: fewer or more than there are keys.
         let (puts, _) = self.puts(keys).map_err(model_error)?;
-        let design = LevelDb::standard(puts.keys(), mean, 10).map_err(model_error)?;
+        let most = puts.keys().min(keys);
+        let design = LevelDb::standard(most, mean, 10).map_err(model_error)?;
         let simulation = Simulation {
             variation: self.variation(keys),
             ..Simulation::standard(design.clone(), keys as u32, self.skew, mean)
@@ -178,12 +179,17 @@ impl Case {
     }
 }
 
-/// Write amplification by the primitives of the thesis. They know items of one size alone, so a
-/// level may have room for all keys: then it is the last one.
+/// Write amplification by the primitives of the thesis.
 fn plain_model(design: &LevelDb, keys: f64, skew: f64) -> Result<f64, InvalidParameter> {
+    total(design, &Popularity::zipf(keys, skew)?)
+}
+
+/// Write amplification in a design whose levels are sized in items of the mean written size: one
+/// with room for all keys is the last.
+fn total(design: &LevelDb, workload: &impl Workload) -> Result<f64, InvalidParameter> {
     let mut design = design.clone();
-    design.level_items.retain(|&items| items < keys);
-    design.total(&Popularity::zipf(keys, skew)?)
+    design.level_items.retain(|&items| items < workload.keys());
+    design.total(workload)
 }
 
 #[cfg(test)]
