@@ -23,6 +23,9 @@ use siltstone_table::fixed::{take_u32, take_u64};
 /// never stores a user's key there either: it escapes keys that begin with `ff c0`.
 pub const RESERVED_PREFIX: [u8; 3] = [0xff, 0xc0, 0xff];
 
+/// Keys of the other rows of a group that are not its user's begin with this.
+pub const OWN_ROWS: &[u8] = b"\xff\xc0\xfe";
+
 /// A batch that only writes this key marks a point in the log: its entry is applied as the last one
 /// of a batch. So every node that applies it can look at its table as of exactly this entry.
 pub const POINT_KEY: &[u8] = b"\xff\xc0\xfepoint";

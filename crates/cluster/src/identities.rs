@@ -93,8 +93,8 @@ impl Identities {
         Ok(identities)
     }
 
-    /// Reads the file, and writes it again: what it says may never have become durable, if an earlier
-    /// process has failed to sync it. A node acts by it from now on.
+    /// Reads the file, and writes it again: if an earlier process has failed to sync it, it may never
+    /// have become durable, and a node acts by it from now on.
     ///
     /// # Errors
     /// `Refused` if it is missing, or of a newer version; `Corruption`; I/O errors.

@@ -59,7 +59,7 @@ mod store;
 mod stream;
 pub mod transport;
 
-pub use applied::{Applied, POINT_KEY, RESERVED_PREFIX};
+pub use applied::{Applied, OWN_ROWS, POINT_KEY, RESERVED_PREFIX};
 pub use group::{Group, GroupOptions, Output, TableFilter};
 pub use log::{LogIdentity, Marker, RaftLog};
 pub use membership::Change;

@@ -28,8 +28,9 @@ use observed::Observed;
 
 /// Recommend an engine and options
 ///
-/// The workload is given by options, by a trace, or by the counters of a running server. The result has each engine's predicted costs
-/// in the steady state, after many overwrites, and the reasons against the other engines.
+/// The workload is given by options, by a trace, or by the counters of a running server. The result
+/// has each engine's predicted costs in the steady state, after many overwrites, and the reasons
+/// against the other engines.
 #[derive(Args)]
 #[command(after_help = "Try:\n  \
     siltstone advise --keys 100M --value-size 100 --reads 0.5 --skew 0.99 --memory 4GiB\n  \

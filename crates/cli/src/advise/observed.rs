@@ -1,6 +1,6 @@
 //! The workload of a table that is being served, from the server's metrics.
 //!
-//! The counters are those since the server was started. They tell the number of keys, the size of
+//! The counters are those since the server was started. They give the number of keys, the size of
 //! items and the mix of operations; the size of keys and their popularity are not counted.
 
 use siltstone_model::Popularity;

@@ -21,14 +21,11 @@ use siltstone_engine::{Durability, Error, KeyRange, Purpose, Result, WriteBatch}
 use siltstone_vfs::Vfs;
 
 use super::{Group, GroupOptions};
-use crate::applied::Applied;
+use crate::applied::{Applied, OWN_ROWS};
 use crate::identities::{Identities, Stage};
 use crate::log::{LogIdentity, Marker, RaftLog, remove_logs};
 use crate::store::Store;
 use crate::stream::{OpenTable, is_table_name, no_applied_row, open_table, table_number};
-
-/// Keys of the group's own rows begin with this, but for the applied row.
-const OWN_ROWS: &[u8] = b"\xff\xc0\xfe";
 
 impl Group {
     /// Creates the only node of a new group in a directory that has nothing but a table of another

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use siltstone_cluster::{POINT_KEY, RESERVED_PREFIX};
+use siltstone_cluster::{OWN_ROWS, POINT_KEY, RESERVED_PREFIX};
 use siltstone_engine::{Durability, Engine, Op, Result, WriteBatch, forward_engine};
 
 use super::clock::{GroupClock, TIME_KEY};
@@ -13,9 +13,7 @@ use super::function_rows::{FUNCTION_PREFIX, FunctionChanges};
 use super::members::MEMBER_PREFIX;
 use super::membership::RowChanges;
 
-/// The keys of the server's own rows begin with this. Those of the node's follow.
-pub(super) const OWN_ROWS: &[u8] = b"\xff\xc0\xfe";
-/// The first key after both.
+/// The first key after the rows of server and node.
 pub(super) const AFTER_OWN_ROWS: &[u8] = b"\xff\xc1";
 
 /// The state that is updated by applied rows.

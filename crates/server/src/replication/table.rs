@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use siltstone::transaction::{Overlay, overlay_cursor};
+use siltstone_cluster::OWN_ROWS;
 use siltstone_cluster::node::NodeHandle;
 use siltstone_engine::{
     Capabilities, CheckpointSink, Clock, CompactionFilter, Cursor, Durability, Engine, Entry,
@@ -35,7 +36,7 @@ use siltstone_engine::{
 };
 
 use super::clock::GroupClock;
-use super::group_table::{AFTER_OWN_ROWS, OWN_ROWS};
+use super::group_table::AFTER_OWN_ROWS;
 use super::unexpired::UnexpiredCursor;
 
 /// Maximum size of the writes of one command, transaction or script, in bytes.

@@ -2,7 +2,7 @@
 //!
 //! A change appends one record with the libraries that it adds and removes, so it costs what they
 //! are large, however many there are. The log is a file in the format of
-//! [`siltstone_table::log`], whose readers tell a torn end from damage.
+//! [`siltstone_table::log`], whose readers distinguish a torn end from damage.
 //!
 //! ```text
 // ANCHOR: layout

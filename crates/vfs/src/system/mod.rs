@@ -5,9 +5,9 @@
 //! | `linux` | on Linux | direct reads, reserved space, holes, mappings, writeback, limits |
 //! | `portable` | elsewhere, and with `--cfg siltstone_portable` | the standard library alone |
 //!
-//! `unix` is the part that both have on Unix. Both have the same items, but for those that only append files use, which the portable form does
-//! not have: mapped windows and their preparation. A port to another system is one more module
-//! here; until then it has the portable form, which lacks the following and is slower for it.
+//! `unix` is the part that both have on Unix. Both have the same items, but for those that only
+//! append files use, which the portable form does not have: mapped windows and their preparation. A
+//! port to another system is one more module here; until then it has the portable form, which lacks the following and is slower for it.
 //!
 //! | call | portable form |
 //! | --- | --- |
