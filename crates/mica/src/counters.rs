@@ -64,6 +64,8 @@ counts! {
     expired_entries_dropped,
     /// Items reinserted at the tail because they were accessed.
     reinsertions,
+    /// Items moved from the log of new items because they were accessed.
+    promotions,
     /// Dangling entries removed by the sweep.
     swept_entries,
     /// Optimistic reads retried because of a concurrent write.

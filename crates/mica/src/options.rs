@@ -66,9 +66,11 @@ pub struct Options {
     /// per operation; use them if a few partitions receive most requests. Can be changed at
     /// runtime.
     pub access: Access,
-    /// `fifo`, `lru`, `approximate` or `clock` (`eviction`, default `clock`; cache mode only):
-    /// which items are evicted first. All but `fifo` update an access mark on reads; `fifo` is
-    /// fastest and has the lowest hit ratio.
+    /// `fifo`, `lru`, `approximate`, `clock` or `s3-fifo` (`eviction`, default `clock`; cache mode
+    /// only): which items are evicted first. All but `fifo` update an access mark on reads; `fifo`
+    /// is fastest and has the lowest hit ratio. `s3-fifo` has the highest where many keys are
+    /// requested once, but evicts a new item that is not used while a tenth of the memory is
+    /// written; its writes cost a few index entries more.
     pub eviction: Eviction,
     /// Size, 1 byte to 1 MiB (`expected_item_bytes`, default 100): expected length of key and value
     /// together. It divides the memory between index and items. Set it to the real average: if it
@@ -257,6 +259,7 @@ const EVICTIONS: &[(&str, Eviction)] = &[
     ("lru", Eviction::Lru),
     ("approximate", Eviction::Approximate),
     ("clock", Eviction::Clock),
+    ("s3-fifo", Eviction::S3Fifo),
 ];
 
 #[cfg(test)]

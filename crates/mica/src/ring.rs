@@ -66,7 +66,29 @@ impl Ring {
     /// The position of an offset in the log.
     #[inline]
     pub fn position(&self, offset: u64) -> u64 {
-        offset & ((1 << self.position_bits) - 1)
+        offset & self.position_mask()
+    }
+
+    /// How far an offset is behind the tail, in whole laps and positions: the greater, the older.
+    #[inline]
+    pub fn order(&self, offset: u64) -> u64 {
+        self.order_before(self.tail(), offset)
+    }
+
+    #[inline]
+    fn order_before(&self, tail: u64, offset: u64) -> u64 {
+        tail.wrapping_sub(offset) & (self.lap_mask << self.position_bits | self.position_mask())
+    }
+
+    /// The order of the oldest offset whose words may exist.
+    #[inline]
+    pub fn lap_order(&self) -> u64 {
+        1 << self.position_bits
+    }
+
+    #[inline]
+    fn position_mask(&self) -> u64 {
+        self.lap_order() - 1
     }
 
     #[inline]
@@ -82,12 +104,8 @@ impl Ring {
     /// Whether the words from `offset` on exist, with this tail.
     #[inline]
     fn is_behind(&self, tail: u64, offset: u64) -> bool {
-        let (at, end) = (self.position(offset), self.position(tail));
-        match self.laps_between(offset, tail) {
-            0 => at < end,
-            1 => at >= end && at < self.words,
-            _ => false,
-        }
+        // In this lap and before the tail's position, or in the last one and not before it.
+        self.order_before(tail, offset).wrapping_sub(1) < self.lap_order()
     }
 
     /// Whether the words from `offset` on exist now. To be checked before reading them.

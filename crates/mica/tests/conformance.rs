@@ -23,7 +23,7 @@ struct MicaUnderTest;
 const MIRRORED: [&str; 2] = match cfg!(all(target_os = "linux", not(siltstone_portable))) {
     true => [
         "mode=cache access=crew eviction=approximate partitions=1 mapping=mirrored",
-        "mode=cache access=erew eviction=clock mapping=mirrored cas=on",
+        "mode=cache access=erew eviction=s3-fifo mapping=mirrored cas=on",
     ],
     false => [
         "mode=cache access=crew eviction=approximate partitions=1",
@@ -37,8 +37,8 @@ const VARIANTS: [&str; 14] = [
     "mode=store access=crew experimental.buckets=12 overflow_ratio=1 partitions=1",
     "mode=store access=crcw partitions=1",
     "mode=cache access=erew eviction=fifo",
-    "mode=cache access=crew eviction=clock",
-    "mode=cache access=crcw eviction=clock",
+    "mode=cache access=crew eviction=s3-fifo",
+    "mode=cache access=crcw eviction=s3-fifo",
     "mode=cache access=erew eviction=lru mapping=plain",
     "mode=cache access=crcw eviction=lru partitions=1",
     MIRRORED[0],

@@ -9,8 +9,8 @@
 //! of the log would be wasted: with `lru` it would contain the keys of the last n requests, not the
 //! last n keys. Here both only mark an item when it is read, and the head re-appends marked items
 //! when it reaches them. `lru` marks the time, and the head evicts the least recently used of the
-//! next four items; `approximate` marks the items that the thesis would append; ours (`clock`, the
-//! default) marks every read item. None of them wastes space.
+//! next four items; `approximate` marks the items that the thesis would append; ours (`clock`)
+//! marks every read item. None of them wastes space.
 //!
 //! Invariant: all numbers are counts and reproducible.
 //!

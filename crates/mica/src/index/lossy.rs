@@ -9,38 +9,47 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Buckets, LINE_WORDS, entry, offset_of};
-use crate::ring::Ring;
 
 /// Words of a bucket: two cache lines.
 pub(crate) const BUCKET_WORDS: usize = 16;
+
+/// The order of an empty place, and of an entry that is worth nothing.
+pub(crate) const EMPTY: (bool, u64) = (true, u64::MAX);
 
 /// 15 entries per bucket, no spare buckets.
 pub(crate) type LossyIndex = Buckets<BUCKET_WORDS>;
 
 impl LossyIndex {
     /// Inserts an entry that is not in the index; returns the offset of an evicted one.
+    ///
+    /// A full bucket loses the entry with the greatest `order`, which says first whether it
+    /// dangles: a dangling one is not returned.
     #[inline]
-    pub(crate) fn insert(&self, hash: u64, offset: u64, ring: &Ring) -> Option<u64> {
+    pub(crate) fn insert(
+        &self,
+        hash: u64,
+        offset: u64,
+        order: impl Fn(u64) -> (bool, u64),
+    ) -> Option<u64> {
         let bucket = self.of(hash);
         let slots = &bucket[1..];
-        let (mut oldest, mut max_age) = (&slots[0], 0);
-        for (at, slot) in (1..).zip(slots) {
+        let (mut replaced, mut greatest) = (0, (false, 0));
+        for (number, slot) in slots.iter().enumerate() {
             let old = slot.load(Relaxed);
-            if old == 0 || !ring.contains(offset_of(old)) {
-                if at >= LINE_WORDS {
-                    self.set_wide(bucket, true);
-                }
-                slot.store(entry(hash, offset), Relaxed);
-                return None;
+            let order = if old == 0 { EMPTY } else { order(offset_of(old)) };
+            if order > greatest {
+                (replaced, greatest) = (number, order);
             }
-            let age = ring.age(offset_of(old));
-            if age > max_age {
-                (oldest, max_age) = (slot, age);
+            if order == EMPTY {
+                break;
             }
         }
-        let evicted = offset_of(oldest.load(Relaxed));
-        oldest.store(entry(hash, offset), Relaxed);
-        Some(evicted)
+        if replaced + 1 >= LINE_WORDS {
+            self.set_wide(bucket, true);
+        }
+        let evicted = offset_of(slots[replaced].load(Relaxed));
+        slots[replaced].store(entry(hash, offset), Relaxed);
+        (!greatest.0).then_some(evicted)
     }
 
     /// Recomputes whether the bucket's second line has entries, after some were cleared.
@@ -62,18 +71,17 @@ mod tests {
     #[test]
     fn entry_is_found_in_either_line_and_wide_bit_is_maintained() {
         let index = LossyIndex::new(1, 0).unwrap();
-        let ring = Ring::new(1000, 20);
-        ring.advance(500);
+        let age = |offset| (false, 500 - offset);
         let find =
             |tag: u64| index.find(index.main(0), tag, None, |slot, offset| Some((slot, offset)));
         for tag in 1..=15 {
-            assert_eq!(index.insert(tag, tag * 10, &ring), None);
+            assert_eq!(index.insert(tag, tag * 10, age), None);
             assert_eq!(LossyIndex::is_wide(index.main(0)), tag >= 8);
             for earlier in 1..=tag {
                 assert_eq!(find(earlier).map(|found| found.1), Some(earlier * 10));
             }
         }
-        assert_eq!(index.insert(16, 160, &ring), Some(10));
+        assert_eq!(index.insert(16, 160, age), Some(10));
         assert_eq!(index.wide.load(Relaxed), 1);
         // One entry of the second line remains, then none.
         for tag in (1..=16).filter(|tag| *tag != 12) {
@@ -85,7 +93,7 @@ mod tests {
         index.update_wide(index.main(0));
         assert_eq!(index.wide.load(Relaxed), 0);
         assert!(!LossyIndex::is_wide(index.main(0)));
-        assert_eq!(index.insert(3, 30, &ring), None);
+        assert_eq!(index.insert(3, 30, age), None);
         assert_eq!(find(3).map(|found| found.1), Some(30));
     }
 }

@@ -22,6 +22,8 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use siltstone_engine::Damage;
+
 use crate::item::{self, Item};
 use crate::mapping::{Mapping, Region};
 use crate::prefetch::prefetch;
@@ -119,9 +121,20 @@ impl CircularLog {
         })
     }
 
-    /// Size in words of the item at an offset, which must be in the log.
-    pub(crate) fn size_at(&self, offset: u64) -> usize {
-        item::size_of(self.region[self.ring.position(offset) as usize].load(Relaxed))
+    /// Where the items from the head do not lead to the tail. Requires that nobody appends.
+    pub(crate) fn damage(&self, name: &str) -> Option<Damage> {
+        let (mut at, mut left) = (self.head.load(Relaxed), self.used());
+        while left > 0 {
+            let position = self.ring.position(at);
+            let size = item::size_of(self.region[position as usize].load(Relaxed)) as u64;
+            if size == 0 || size > left {
+                let reason = format!("an item of {size} words, {left} words before the tail");
+                return Some(Damage { file: name.to_owned(), offset: position * 8, reason });
+            }
+            at = self.ring.after(at, size);
+            left -= size;
+        }
+        None
     }
 
     /// Moves the head past the oldest item, of this size.

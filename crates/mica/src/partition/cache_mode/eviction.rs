@@ -7,13 +7,16 @@
 //!   clock         "used"                            reinserts a marked item and clears the mark
 //!   approximate   "used", if the item is            as clock
 //!                 nearer to the head than to the tail
+//!   s3-fifo       "used"                            of new items: moves a marked item to the log of
+//!                                                   used ones, evicts another; of used ones: as clock
 //!   lru           time in quarter laps              of the next four items, evicts the one least
 //!                                                   recently used and reinserts those before it
 //! reinsert: append the item again at the tail
 //! ```
 //!
 //! Source: Lim, thesis, section 5.3.3; the clock: Corbató, "A Paging Experiment with the Multics
-//! System", 1968.
+//! System", 1968; S3-FIFO: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023,
+//! here with one bit per item.
 
 use std::cmp::Reverse;
 
@@ -32,10 +35,12 @@ pub enum Eviction {
     Approximate,
     /// Keeps items used since the head last passed them for another lap.
     Clock,
+    /// As `Clock`, for items that were used while they were new, in a log of a tenth of the memory.
+    S3Fifo,
 }
 
 /// The access mark of a used item, for policies that ignore the time.
-const USED: u64 = 1;
+pub(super) const USED: u64 = 1;
 /// `lru` evicts the least recently used of this many items at the head.
 const LRU_SAMPLE: usize = 4;
 /// `lru` treats longer idle times, in quarter laps, as equal: after one more lap the mark would
@@ -50,7 +55,7 @@ impl Eviction {
             Eviction::Fifo => 0,
             Eviction::Lru => mark_time(log),
             Eviction::Approximate if !is_in_older_half(log, found.offset) => found.item.mark(),
-            Eviction::Approximate | Eviction::Clock => USED,
+            Eviction::Approximate | Eviction::Clock | Eviction::S3Fifo => USED,
         }
     }
 
@@ -59,7 +64,7 @@ impl Eviction {
         let mut items = log.items().filter(|item| !item::is_dead(item.1)).take(max_skipped + 1);
         let victim = match self {
             Eviction::Fifo => items.next(),
-            Eviction::Approximate | Eviction::Clock => {
+            Eviction::Approximate | Eviction::Clock | Eviction::S3Fifo => {
                 let mut last = None;
                 let unused = items.find(|item| {
                     last = Some(*item);

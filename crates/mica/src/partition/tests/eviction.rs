@@ -119,30 +119,13 @@ fn item_used_once_is_evicted_after_some_laps() {
 #[test]
 fn lru_hit_ratio_matches_exact_list() {
     const ROOM: usize = 300;
-    let cache = CachePartition::new(ROOM * 4, 64, Mapping::Plain, 20, Eviction::Lru).unwrap();
-    let mut harness = Harness::new(cache);
+    let mut cache = LookAside::new(ROOM, Eviction::Lru);
     let (mut list, mut draw) = (Vec::new(), 1u64);
     let (mut hits, mut exact) = (0, 0);
     for turn in 0..if cfg!(miri) { 100 } else { 200_000 } {
         draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let key = (2000.0 * ((draw >> 11) as f64 / (1u64 << 53) as f64).powi(4)) as u64;
-        // An independent hash, so that no bucket is overfull.
-        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let bytes = key.to_le_bytes();
-        let mut of = |action: Action<'_>| {
-            let request = Request { hash, key: &bytes, action };
-            let (context, mut value) = (context(Access::Erew, &harness.clock), Vec::new());
-            let (partition, tally) = (&harness.partition, &mut harness.tally);
-            let bucket = partition.memory.bucket(hash);
-            match action.is_write() {
-                true => partition.write(&request, bucket, &context, tally, None),
-                false => partition.get(0, &request, bucket, &context, &mut value, tally),
-            }
-        };
-        let is_hit = of(Action::Get).outcome == Outcome::Found;
-        if !is_hit {
-            of(Action::Put(Value { bytes: &bytes, ..Value::default() }));
-        }
+        let is_hit = cache.request(Access::Erew, key);
         let place = list.iter().position(|&known| known == key);
         place.map(|place| list.remove(place));
         list.push(key);
@@ -156,4 +139,108 @@ fn lru_hit_ratio_matches_exact_list() {
     }
     let ratio = f64::from(hits) / f64::from(exact);
     assert!(cfg!(miri) || (0.99..1.01).contains(&ratio), "{hits} of {exact}");
+}
+
+/// A cache with independent hashes, so that no bucket is overfull.
+struct LookAside {
+    harness: Harness<CachePartition>,
+}
+
+impl LookAside {
+    /// Of about `items` items of four words.
+    fn new(items: usize, eviction: Eviction) -> Self {
+        let cache = CachePartition::new(items * 4, items / 4, Mapping::Plain, 20, eviction);
+        LookAside { harness: Harness::new(cache.unwrap()) }
+    }
+
+    /// Looks a key up, and stores it if it is missing; returns whether it was there.
+    fn request(&mut self, access: Access, key: u64) -> bool {
+        let is_there = self.run(access, key, Action::Get) == Outcome::Found;
+        if !is_there {
+            let value = Value { bytes: &key.to_le_bytes(), ..Value::default() };
+            self.run(access, key, Action::Put(value));
+        }
+        is_there
+    }
+
+    fn run(&mut self, access: Access, key: u64, action: Action<'_>) -> Outcome {
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let bytes = key.to_le_bytes();
+        let request = Request { hash, key: &bytes, action };
+        let (context, mut value) = (context(access, &self.harness.clock), Vec::new());
+        let (partition, tally) = (&self.harness.partition, &mut self.harness.tally);
+        let bucket = partition.memory.bucket(hash);
+        let _lock = (access != Access::Crcw).then(|| partition.lock.lock());
+        match action.is_write() {
+            true => partition.write(&request, bucket, &context, tally, None).outcome,
+            false => partition.get(0, &request, bucket, &context, &mut value, tally).outcome,
+        }
+    }
+}
+
+#[test]
+fn s3_fifo_fills_the_memory_before_it_evicts() {
+    let mut cache = LookAside::new(400, Eviction::S3Fifo);
+    (0..380).for_each(|key| assert!(!cache.request(Access::Erew, key)));
+    assert_eq!((cache.harness.tally.evictions, cache.harness.tally.promotions), (0, 0));
+    assert_eq!(cache.harness.partition.memory.items(), 380);
+}
+
+#[test]
+fn s3_fifo_keeps_popular_items_during_a_scan() {
+    for access in ACCESSES {
+        for (eviction, keeps) in [(Eviction::S3Fifo, true), (Eviction::Clock, false)] {
+            let mut cache = LookAside::new(400, eviction);
+            for _ in 0..20 {
+                (0..100).for_each(|key| _ = cache.request(access, key));
+            }
+            (1000..3000).for_each(|key| assert!(!cache.request(access, key)));
+            let kept = (0..100).filter(|&key| cache.request(access, key)).count();
+            let is_kept = if keeps { kept > 90 } else { kept < 10 };
+            assert!(is_kept, "{eviction:?}, {access:?}: {kept} of 100");
+            assert_eq!(cache.harness.partition.memory.damage("x"), Vec::new());
+        }
+    }
+}
+
+#[test]
+fn s3_fifo_moves_new_items_that_are_used_to_main() {
+    let mut cache = LookAside::new(400, Eviction::S3Fifo);
+    (0..400).for_each(|key| _ = cache.request(Access::Erew, key));
+    // New keys, each requested twice, replace those that were requested once.
+    for key in 1000..3000 {
+        assert!(!cache.request(Access::Erew, key));
+        assert!(cache.request(Access::Erew, key));
+    }
+    let tally = cache.harness.tally;
+    assert!((1900..=2000).contains(&tally.promotions), "{}", tally.promotions);
+    let kept = (2700..3000).filter(|&key| cache.request(Access::Erew, key)).count();
+    assert!(kept > 290, "{kept} of 300");
+}
+
+#[test]
+fn s3_fifo_returns_an_evicted_key_to_main() {
+    let mut cache = LookAside::new(400, Eviction::S3Fifo);
+    // Key 1 is evicted from probation, unused.
+    (1000..1500).for_each(|key| _ = cache.request(Access::Erew, key));
+    cache.request(Access::Erew, 1);
+    (2000..2060).for_each(|key| _ = cache.request(Access::Erew, key));
+    assert!(!cache.request(Access::Erew, 1), "evicted");
+    // It stays while others pass through probation, unlike key 2, which is new.
+    cache.request(Access::Erew, 2);
+    (3000..3060).for_each(|key| _ = cache.request(Access::Erew, key));
+    assert_eq!(cache.run(Access::Erew, 1, Action::Get), Outcome::Found);
+    assert_eq!(cache.run(Access::Erew, 2, Action::Get), Outcome::Missing);
+}
+
+#[test]
+fn s3_fifo_stores_items_that_are_too_large_for_probation_in_main() {
+    let mut cache = LookAside::new(400, Eviction::S3Fifo);
+    (0..500).for_each(|key| _ = cache.request(Access::Erew, key));
+    let bytes = [7; 200 * 8];
+    let value = Value { bytes: &bytes, ..Value::default() };
+    assert_eq!(cache.run(Access::Erew, 9000, Action::Put(value)), Outcome::Stored);
+    (1000..1100).for_each(|key| _ = cache.request(Access::Erew, key));
+    assert_eq!(cache.run(Access::Erew, 9000, Action::Get), Outcome::Found);
+    assert_eq!(cache.harness.partition.memory.damage("x"), Vec::new());
 }

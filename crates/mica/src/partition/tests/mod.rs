@@ -108,8 +108,8 @@ fn lookup<M: Memory>(partition: &Partition<M>, key: u64) -> Option<ItemRef<'_>> 
     partition.find(partition.memory.bucket(hash), hash, &key.to_le_bytes(), None)
 }
 
-const EVICTIONS: [Eviction; 4] =
-    [Eviction::Fifo, Eviction::Lru, Eviction::Approximate, Eviction::Clock];
+const EVICTIONS: [Eviction; 5] =
+    [Eviction::Fifo, Eviction::Lru, Eviction::Approximate, Eviction::Clock, Eviction::S3Fifo];
 const ACCESSES: [Access; 3] = [Access::Erew, Access::Crew, Access::Crcw];
 
 /// Key, kind of operation, length of the value in words.
@@ -131,7 +131,7 @@ proptest! {
         words in 80usize..400,
         buckets in 1usize..5,
         extra_bits in 2u32..5,
-        policy in 0usize..4,
+        policy in 0usize..5,
         access in 0usize..3,
         steps in steps(if cfg!(miri) { 150 } else { 900 }),
     ) {
@@ -174,7 +174,7 @@ proptest! {
         let (mut found, memory) = (0, &harness.partition.memory);
         for bucket in 0..buckets {
             memory.items_of(bucket, &mut |entry, _| {
-                found += u64::from(memory.is_live(crate::index::offset_of(entry)));
+                found += u64::from(memory.logs.is_live(crate::index::offset_of(entry)));
             });
         }
         prop_assert_eq!(memory.items(), found);
