@@ -35,8 +35,8 @@ pub fn few_open_files(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResul
             format!("{}, step {}: {}\n{case}", tested.name(), failure.at, failure.what)
         })?;
     }
-    let rounds = (scale.rounds / 3).max(u64::from(tested.option_set_count()));
-    let threads = threads_on(tested, &Scale { rounds, ..scale.clone() }, &mut make)?;
+    let threads =
+        threads_on(tested, &Scale { rounds: scale.rounds / 3, ..scale.clone() }, &mut make)?;
     let (mut evictions, mut reopens) = (0, 0);
     for counts in disks.iter().filter_map(|disk| disk.open_files()) {
         (evictions, reopens) = (evictions + counts.evictions, reopens + counts.reopens);

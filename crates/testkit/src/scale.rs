@@ -10,7 +10,7 @@
 //! | `SILTSTONE_REFUSED_HISTORIES` | histories in which writes are refused | 100 |
 //! | `SILTSTONE_FLIPS` | flipped bytes and other damage, per store | 1500 |
 //! | `SILTSTONE_DAMAGED_STORES` | damaged stores that are repaired, with every row accounted for | 400 |
-//! | `SILTSTONE_FAULTS` | requests failed in turn, per option set | 60 |
+//! | `SILTSTONE_FAULTS` | requests failed in turn, per option set | 24 |
 //! | `SILTSTONE_ROUNDS` | concurrent runs | 30 |
 //! | `SILTSTONE_KILLS` | kills of a writing process | 12 |
 //!
@@ -51,7 +51,7 @@ impl Default for Scale {
             refused_histories: 100,
             flips: 1500,
             damaged_stores: 400,
-            faults: 60,
+            faults: 24,
             rounds: 30,
             kills: 12,
         }
