@@ -3,6 +3,7 @@
 //! The predictions come from the model; `--check` measures the recommendation at a small scale and
 //! prints both. Exit status 1: no engine can serve the workload.
 
+mod apply;
 mod observed;
 mod trace;
 
@@ -21,9 +22,10 @@ use siltstone_model::advise::{
     Advice, Candidate, Device, Needs, Requirements, advise, preference_order,
 };
 
-use crate::access::{PASSWORD_VARIABLE, password_or_variable};
+use crate::access::{Credentials, PASSWORD_VARIABLE, password_or_variable};
 use crate::outcome::{CommandResult, Failure, Outcome};
 use crate::{interrupt, metrics_page, progress};
+use apply::Applied;
 use observed::Observed;
 
 /// Recommend an engine and options
@@ -36,7 +38,8 @@ use observed::Observed;
     siltstone advise --keys 100M --value-size 100 --reads 0.5 --skew 0.99 --memory 4GiB\n  \
     siltstone advise --keys 1G --value-size 40 --reads 0.9 --memory 1GiB --check\n  \
     siltstone advise --trace requests.txt     # lines: get KEY, put KEY BYTES, del KEY, scan KEY\n  \
-    siltstone advise --metrics 127.0.0.1:9379 --table default   # of a running server")]
+    siltstone advise --metrics 127.0.0.1:9379 --table default   # of a running server\n  \
+    siltstone advise --metrics 127.0.0.1:9379 --table default --apply 127.0.0.1:6379")]
 pub(crate) struct Advise {
     /// Distinct keys, e.g. 100M
     #[arg(long, required_unless_present_any = ["trace", "metrics"], value_parser = parse_count)]
@@ -89,9 +92,34 @@ struct ServerArgs {
     /// The server's password, needed from another machine (or set SILTSTONE_PASSWORD)
     #[arg(long, requires = "metrics")]
     password: Option<String>,
+    /// Change the options of the table that can change while it is open to the recommended ones of
+    /// its engine, durably: the address of the server for Redis clients
+    #[arg(long, value_name = "ADDRESS", requires = "metrics")]
+    apply: Option<String>,
+    #[command(flatten)]
+    credentials: Credentials,
 }
 
 impl ServerArgs {
+    /// Applies the advice for the table's engine, if that is wanted.
+    fn apply(
+        &self,
+        observed: Option<&Observed>,
+        advice: &Advice,
+    ) -> Result<Option<Applied>, Failure> {
+        let Some((address, observed)) = self.apply.as_ref().zip(observed) else { return Ok(None) };
+        let of_engine = advice.candidates.iter().find(|it| it.engine == observed.engine);
+        let candidate = of_engine.ok_or_else(|| {
+            Failure::Usage(format!(
+                "table {} is on {}, which cannot serve this workload: nothing was changed",
+                observed.table, observed.engine
+            ))
+        })?;
+        let password = password_or_variable(self.password.clone(), PASSWORD_VARIABLE);
+        let access = self.credentials.node_access(password);
+        apply::apply(address, &access, observed, candidate).map(Some)
+    }
+
     fn observed(&self) -> Result<Option<Observed>, Failure> {
         let Some(address) = self.metrics else { return Ok(None) };
         let password = password_or_variable(self.password.clone(), PASSWORD_VARIABLE);
@@ -144,11 +172,17 @@ impl Advise {
             (true, Some(first)) => Some(self.measure(first, &requirements)?),
             _ => None,
         };
+        let applied = self.server.apply(observed.as_ref(), &advice)?;
         if self.json {
-            println!("{}", as_json(&requirements, &advice, checked.as_ref(), observed.as_ref()));
+            let mut object = as_json(&requirements, &advice, checked.as_ref(), observed.as_ref());
+            object["applied"] = applied.as_ref().map_or(Value::Null, Applied::as_json);
+            println!("{object}");
         } else {
             observed.iter().for_each(print_observed);
             print_advice(&requirements, &advice);
+            if let (Some(applied), Some(observed)) = (&applied, &observed) {
+                apply::print(applied, observed);
+            }
             if let Some(checked) = &checked {
                 print_checked(checked);
                 print_verdict(&requirements, &advice, checked);

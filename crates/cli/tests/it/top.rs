@@ -187,6 +187,26 @@ fn advice_is_about_the_workload_that_the_server_has_counted() {
     let text = String::from_utf8(text).unwrap();
     assert!(text.contains("Table fruit on lsm") && text.contains("Take "), "{text}");
 
+    // Applied once, nothing is left to change, and the store keeps it.
+    let apply = || {
+        let output = advise(&["--table", "fruit", "--json", "--apply", &server.clients]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        let advice: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        advice["applied"].clone()
+    };
+    let applied = apply();
+    let changed = applied["changed"].as_array().unwrap();
+    assert!(changed.iter().any(|change| change["option"] == "memtable"), "{applied}");
+    assert!(applied["at_open"]["levels"].is_string(), "{applied}");
+    client.write_all(b"CONFIG GET table.fruit.memtable\r\n").unwrap();
+    let mut reply = [0; 128];
+    let read = client.read(&mut reply).unwrap();
+    let value = changed.iter().find(|it| it["option"] == "memtable").unwrap()["value"].as_str();
+    let reply = String::from_utf8_lossy(&reply[..read]);
+    assert!(reply.contains(value.unwrap()), "{reply}");
+    assert_eq!(apply()["changed"].as_array().unwrap().len(), 0);
+
     for (more, reason) in [
         (&[][..], "fruit, cache"),
         (&["--table", "cache"], "give --keys"),

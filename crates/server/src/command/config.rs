@@ -1,7 +1,8 @@
 //! CONFIG: settings that clients query, and those that can change at run time.
 //!
 //! SET checks all values before it changes any. What is set by the command line alone is immutable.
-//! `access` is the access mode of the selected table, if it is a `mica` table.
+//! `access` is the access mode of the selected table, if it is a `mica` table; `table.NAME.OPTION`
+//! is an option of any table ([`table_options`]).
 //!
 //! Source: the documentation of Redis's CONFIG; error texts of Redis 7.2.
 
@@ -16,7 +17,7 @@ use super::context::Context;
 use super::definition::{ADMIN, NO_KEYS};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, reply_error, unknown_subcommand, wrong_subcommand_arity};
-use super::help;
+use super::{help, table_options};
 use crate::acl::user::DEFAULT_USER;
 use crate::resp::Args;
 use crate::shared::Shared;
@@ -42,6 +43,9 @@ fn config(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         (b"set", 4) if args[2].eq_ignore_ascii_case(b"access") => set_access(context, &args[3]),
         (b"set", 4) if args[2].eq_ignore_ascii_case(b"requirepass") => {
             set_password(context, &args[3])
+        }
+        (b"set", 4..) if args.len().is_multiple_of(2) && table_options::is_of_tables(&args[2]) => {
+            table_options::set(context, args.from(2))
         }
         (b"set", 4..) if args.len().is_multiple_of(2) => set(context, args.from(2)),
         (b"resetstat", 2) => {
@@ -159,8 +163,10 @@ fn get(context: &mut Context<'_>, patterns: Args<'_>) -> Outcome {
         |name: &str| patterns.iter().any(|pattern| glob::matches(pattern, name.as_bytes()));
     let mut settings = settings(context);
     settings.retain(|(name, _)| is_wanted(name));
-    context.replies.map(settings.len());
-    for (name, value) in settings {
+    let of_tables = table_options::matching(context, &patterns);
+    context.replies.map(settings.len() + of_tables.len());
+    let settings = settings.iter().map(|(name, value)| (*name, value));
+    for (name, value) in settings.chain(of_tables.iter().map(|(name, value)| (&**name, value))) {
         context.replies.bulk(name.as_bytes());
         context.replies.bulk(value.as_bytes());
     }

@@ -130,6 +130,7 @@ mod streams;
 mod strings;
 pub(crate) mod subcommands;
 mod table;
+mod table_options;
 mod tracking;
 mod transactions;
 mod waiters;

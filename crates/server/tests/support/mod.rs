@@ -69,6 +69,17 @@ impl TestServer {
         Self::run(server, engine)
     }
 
+    /// Of these tables.
+    pub fn of_tables(tables: Vec<Table>) -> Self {
+        let options = ServerOptions {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            threads: 2,
+            ..ServerOptions::default()
+        };
+        let server = Server::bind(tables, options).unwrap();
+        Self::run(server, Arc::new(MapEngine::default()))
+    }
+
     /// With a replicated table of one node in a directory of its own.
     fn replicated(options: ServerOptions) -> Self {
         let dir = tempfile::tempdir().unwrap();
