@@ -17,6 +17,7 @@ mod groups;
 pub mod nodes;
 mod pubsub;
 mod refusals;
+mod users;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

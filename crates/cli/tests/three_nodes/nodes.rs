@@ -154,7 +154,13 @@ impl Nodes {
 
     /// Starts a node, which has not run yet or was killed.
     pub fn restart(&mut self, node: usize) {
-        let (mut command, log) = (self.command(node), &self.hosts[node].log);
+        self.run(node, self.command(node));
+    }
+
+    /// Starts a node by a command that is that of [`command`](Self::command), perhaps with more
+    /// options.
+    pub fn run(&mut self, node: usize, mut command: Command) {
+        let log = &self.hosts[node].log;
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut lines = Vec::new();
