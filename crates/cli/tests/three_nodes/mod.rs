@@ -10,6 +10,7 @@
 mod backups;
 mod changes;
 pub mod client;
+mod cluster_clients;
 mod created;
 mod encrypted;
 mod functions;

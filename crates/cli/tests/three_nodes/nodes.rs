@@ -222,10 +222,16 @@ impl Nodes {
 
     /// The number of a node in its group.
     pub fn number(&self, node: usize) -> String {
-        let status = Connection::open(self.clients[node]).unwrap().call(&["CLUSTER", "STATUS"]);
-        let status = status.unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("node:"));
-        line.unwrap().to_owned()
+        let mut number = None;
+        // A node that has just joined answers nobody before it has the users.
+        wait_for("the status of a node", || {
+            let client = Connection::open(self.clients[node]).ok();
+            let status = client.and_then(|mut client| client.call(&["CLUSTER", "STATUS"]));
+            let mut lines = status.iter().flat_map(|status| status.lines());
+            number = lines.find_map(|line| line.strip_prefix("node:")).map(str::to_owned);
+            number.is_some()
+        });
+        number.unwrap()
     }
 
     /// The node that leads and serves.

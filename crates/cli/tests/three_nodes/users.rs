@@ -192,10 +192,12 @@ fn concurrent_changes_of_one_user_are_all_kept() {
             });
         }
     });
-    let user = call(&nodes, 1, &["ACL", "GETUSER", "shared"]);
-    for (node, number) in (0..3).flat_map(|node| (0..10).map(move |number| (node, number))) {
-        assert!(user.contains(&format!("~{node}:{number}")), "{node}:{number} in {user}");
-    }
+    let patterns: Vec<_> =
+        (0..3).flat_map(|node| (0..10).map(move |number| format!("~{node}:{number}"))).collect();
+    soon_at_all(&nodes, "all changes", |node| {
+        let user = call(&nodes, node, &["ACL", "GETUSER", "shared"]);
+        patterns.iter().all(|pattern| user.contains(pattern))
+    });
 }
 
 fn write_users(path: &Path, lines: &[&str]) -> String {

@@ -372,3 +372,94 @@ fn shown(rule: &[u8]) -> String {
         _ => String::from_utf8_lossy(&rule[..rule.len().min(128)]).into_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::command_index;
+
+    fn rows<const N: usize>(
+        lines: [(&str, Option<&str>); N],
+    ) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+        let row = |(name, line): (&str, Option<&str>)| {
+            (name.as_bytes().to_vec(), line.map(|line| line.as_bytes().to_vec()))
+        };
+        lines.map(row).into()
+    }
+
+    fn names(acl: &Acl) -> Vec<String> {
+        acl.all().iter().map(|user| user.shown_name()).collect()
+    }
+
+    #[test]
+    fn rows_replace_own_users_and_later_ones_change_some() {
+        let acl = Acl::open(command_index(), None, None, false).unwrap();
+        acl.set(b"own", [&b"on"[..], b"nopass"].into_iter()).unwrap();
+        let default = "user default on nopass ~* &* +@all";
+        let change = acl.follow(rows([("default", Some(default)), ("a", Some("user a on"))]), true);
+        assert_eq!(
+            (change.removed, names(&acl)),
+            (vec![b"own".to_vec()], vec!["a".into(), "default".into()])
+        );
+        let before = acl.generation();
+        let change = acl.follow(rows([("a", None), ("b", Some("user b on"))]), false);
+        assert_eq!(
+            (change.removed, names(&acl)),
+            (vec![b"a".to_vec()], vec!["b".into(), "default".into()])
+        );
+        assert!(acl.generation() > before && acl.is_open() && acl.follows());
+    }
+
+    #[test]
+    fn rows_that_cannot_be_understood_give_no_rights() {
+        let acl = Acl::open(command_index(), None, None, false).unwrap();
+        assert!(acl.is_open());
+        for default in
+            [None, Some("user default on nopass +command-of-the-future"), Some("user x on nopass")]
+        {
+            let of_other = Some("user bob on nopass +@all");
+            acl.follow(
+                rows([("default", Some("user default on nopass +@all")), ("bob", of_other)]),
+                true,
+            );
+            assert!(acl.is_open() && acl.authenticate(b"bob", b"").is_some());
+            acl.follow(rows([("default", default), ("bob", Some("user bob on (+x"))]), false);
+            assert!(!acl.is_open() && !acl.default_user().is_unrestricted(), "{default:?}");
+            assert!(acl.authenticate(b"bob", b"").is_none() && acl.user(b"bob").is_none());
+        }
+    }
+
+    #[test]
+    fn rows_never_open_a_server_to_other_machines() {
+        let acl = Acl::open(command_index(), Some("pw"), None, true).unwrap();
+        let line = "user default on nopass ~* &* +@all";
+        let change = acl.follow(rows([("default", Some(line))]), true);
+        assert!(!acl.is_open() && change.warnings.len() == 1);
+    }
+
+    #[test]
+    fn nobody_logs_in_while_users_are_locked() {
+        let acl = Acl::open(command_index(), Some("pw"), None, false).unwrap();
+        assert!(acl.authenticate(DEFAULT_USER, b"pw").is_some());
+        acl.lock();
+        assert!(acl.is_locked() && !acl.is_open());
+        assert!(acl.authenticate(DEFAULT_USER, b"pw").is_none());
+        let line = acl.own_lines().remove(0);
+        acl.follow(BTreeMap::from([(DEFAULT_USER.to_vec(), Some(line))]), true);
+        assert!(!acl.is_locked() && acl.authenticate(DEFAULT_USER, b"pw").is_some());
+    }
+
+    #[test]
+    fn passwords_are_hashed_before_other_nodes_get_the_rules() {
+        let words = [&b"on"[..], b">secret", b"<old", b"(+get", b"~a)"];
+        let rules = hashed_rules(b"a", words.into_iter()).unwrap();
+        assert!(rules.iter().all(|rule| !rule.starts_with(b">") && !rule.starts_with(b"<")));
+        assert_eq!(rules[3], b"(+get ~a)");
+        let acl = Acl::open(command_index(), None, None, false).unwrap();
+        let old = acl.changed(None, b"a", &[b">old".to_vec()], false).unwrap();
+        let new = acl.changed(Some(&old), b"a", &rules, false).unwrap();
+        assert!(new.accepts(b"secret") && !new.accepts(b"old"));
+        let again = acl.parse(&new.describe()).unwrap();
+        assert_eq!(again.describe(), new.describe());
+    }
+}

@@ -18,7 +18,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use siltstone_cluster::node::{Refusal, RequestError};
-use siltstone_engine::{Engine, Result as EngineResult, WriteBatch};
+use siltstone_engine::{Engine, Error, Result as EngineResult, WriteBatch};
 
 use super::context::Context;
 use super::failure::Failure;
@@ -34,6 +34,8 @@ use crate::replication::user_changes::{ChangeOutcome, Message, UserChange};
 use crate::replication::user_rows::USER_PREFIX;
 use crate::shared::Shared;
 
+/// How long the replacement of a table by a snapshot may take.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay until the state of a group is looked at again.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// The longest wait of the thread for a message, after which it looks whether the server stops.
@@ -68,6 +70,21 @@ pub(crate) fn follow_users(shared: &Shared) -> EngineResult<()> {
         }
         Ok(())
     })
+}
+
+/// Puts the users in force that a node has at its start.
+///
+/// # Errors
+/// If its table cannot be read: nobody must be let in then.
+pub(crate) fn begin_with_users(shared: &Shared) -> EngineResult<()> {
+    let deadline = Instant::now() + SNAPSHOT_TIMEOUT;
+    loop {
+        match follow_users(shared) {
+            // A snapshot that the node has received just now replaces the table.
+            Err(Error::Closed) if Instant::now() < deadline => std::thread::sleep(INTERVAL),
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Has users changed, wherever the leader is, and waits until the change is in force at this node.
@@ -262,7 +279,7 @@ fn has_users(table: &dyn Engine) -> Result<bool, ChangeOutcome> {
 }
 
 /// A table that a snapshot has just replaced is closed.
-fn failed(_: siltstone_engine::Error) -> ChangeOutcome {
+fn failed(_: Error) -> ChangeOutcome {
     ChangeOutcome::NotNow
 }
 

@@ -137,7 +137,7 @@ mod user_clients;
 mod waiters;
 
 pub(crate) use background_threads::{run_jobs, run_long_scripts};
-pub(crate) use cluster_users::{follow_users, replace_users, serve_user_changes};
+pub(crate) use cluster_users::{begin_with_users, follow_users, replace_users, serve_user_changes};
 pub(crate) use execute::{answer_batched_sets, complete_parked, execute, expire_parked, resume};
 pub(crate) use failure::store_text;
 pub(crate) use functions::{follow_functions, open_functions};

@@ -88,3 +88,43 @@ impl Engine for GroupTable {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use siltstone_faults::{FaultyVfs, Survival};
+    use siltstone_runtime::Env;
+    use siltstone_vfs::Vfs;
+
+    use super::super::named_rows::{self, Unseen};
+    use super::*;
+
+    fn open(vfs: Arc<dyn Vfs>, notes: &Notes) -> GroupTable {
+        let engine = siltstone::engines::open("lsm", vfs, &Env::system(1), &BTreeMap::new());
+        GroupTable::new(engine.unwrap(), notes.clone()).unwrap()
+    }
+
+    #[test]
+    fn users_are_noted_once_they_survive_a_power_cut() {
+        let (vfs, notes) = (FaultyVfs::new(1), Notes::default());
+        let table = open(Arc::new(vfs.clone()), &notes);
+        let mut batch = WriteBatch::new();
+        named_rows::put(&mut batch, USER_PREFIX, b"alice", b"user alice on");
+        table.write(&batch, Durability::Buffered).unwrap();
+        let names = |unseen| match unseen {
+            Unseen::All => named_rows::read_all(&table, USER_PREFIX).map(|rows| rows.len()),
+            Unseen::Some(names) => Ok(names.len()),
+        };
+        let shared: Arc<dyn Engine> = table.engine.clone();
+        notes
+            .users
+            .follow(&shared, |unseen| names(unseen).map(|count| assert_eq!(count, 1)))
+            .unwrap();
+        vfs.cut_power();
+        let survivors = vfs.survivors_as(Survival::LoseAll, 1);
+        let after = open(Arc::new(survivors), &Notes::default());
+        let line = named_rows::read(&after, USER_PREFIX, b"alice").unwrap();
+        assert_eq!(line.as_deref(), Some(&b"user alice on"[..]));
+    }
+}

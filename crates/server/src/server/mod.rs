@@ -30,7 +30,7 @@ use siltstone_mica::Store;
 use crate::acl::users::Acl;
 use crate::backups::Backups;
 use crate::clients::Clients;
-use crate::command::{Waiters, command_index, follow_users, open_functions};
+use crate::command::{Waiters, begin_with_users, command_index, open_functions};
 use crate::keyspace_events::KeyspaceEvents;
 use crate::latency::LatencyMonitor;
 use crate::memcached::MemcachedCounters;
@@ -187,7 +187,7 @@ impl Server {
             shared.acl.lock();
         }
         // Before the first client.
-        follow_users(&shared)?;
+        begin_with_users(&shared)?;
         shared.record_sync();
         Ok(Server { shared, sockets, mica, node })
     }
