@@ -215,6 +215,11 @@ pub(crate) struct Serve {
     /// is not waited for any more: the snapshot begins again then. At least 128MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1GiB")]
     max_log: u64,
+    /// Make the users of this node's --acl-file and --password those of the whole replicated table,
+    /// once, after this start: the way in if nobody can log in any more. Otherwise these options
+    /// count only until the table has users
+    #[arg(long)]
+    replace_users: bool,
     /// The number of the replicated table, the same at all its nodes: nodes of different tables
     /// refuse each other. Choose another one for each table
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
@@ -343,6 +348,13 @@ impl Serve {
         let is_replicated = self.node_id.is_some() || self.join.is_some();
         if is_replicated {
             return self.run_replicated(dir, options);
+        }
+        if self.replace_users {
+            return Err(Failure::Usage(
+                "--replace-users: only a node of a replicated table has users that its options do not \
+                 name; leave the option out"
+                    .into(),
+            ));
         }
         options.clock = clock.clone();
         options.holdable_clock = Some(clock);

@@ -64,6 +64,6 @@ pub use group::{Group, GroupOptions, Output, TableFilter};
 pub use log::{LogIdentity, Marker, RaftLog};
 pub use membership::Change;
 pub use node::{Node, NodeHandle, NodeOptions};
-pub use packet::{Chunk, ChunkAck, Envelope, Packet, StreamId};
+pub use packet::{Chunk, ChunkAck, Envelope, NodeMessage, Packet, StreamId};
 pub use requests::{Event, Rejection, RequestId};
 pub use stream::OpenTable;

@@ -30,6 +30,8 @@ pub enum Packet {
     Register(Register),
     /// The answer to it, or to a packet of another directory than the known one.
     Registered(Registered),
+    /// A message to the user of the other node's handle.
+    Message(NodeMessage),
 }
 
 impl Packet {
@@ -41,6 +43,7 @@ impl Packet {
             Packet::Ack(ack) => ack.stream.node,
             Packet::Register(register) => register.to,
             Packet::Registered(registered) => registered.to,
+            Packet::Message(message) => message.to,
         }
     }
 
@@ -52,6 +55,7 @@ impl Packet {
             Packet::Ack(ack) => ack.from,
             Packet::Register(register) => register.from,
             Packet::Registered(registered) => registered.from,
+            Packet::Message(message) => message.from,
         }
     }
 }
@@ -126,4 +130,16 @@ pub struct Registered {
     pub directory: u64,
     /// Whether the group has committed it.
     pub is_committed: bool,
+}
+
+/// A message between the users of two nodes' handles. The group does not look into it. It arrives
+/// once or never.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeMessage {
+    /// The sender.
+    pub from: u64,
+    /// The receiver.
+    pub to: u64,
+    /// What it says.
+    pub bytes: Vec<u8>,
 }

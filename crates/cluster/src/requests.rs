@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 
 use siltstone_engine::Error;
 
+use crate::packet::NodeMessage;
 use crate::planted::{Fault, is_planted};
 
 /// A request, unique in its incarnation of the node.
@@ -44,6 +45,8 @@ pub enum Event {
     ReadLost(RequestId),
     /// A snapshot has replaced the table: take [`table`](crate::Group::table) again.
     Restored,
+    /// Another node has sent a message.
+    Message(NodeMessage),
 }
 
 /// Why a request was not accepted. It has had no effect and will have none.

@@ -21,6 +21,7 @@ use crate::monitors::Monitors;
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
 use crate::replication::groups::Groups;
+use crate::replication::user_changes::UserChanges;
 use crate::script::cache::ScriptCache;
 use crate::script::functions::Functions;
 use crate::script::long_runs::LongRuns;
@@ -58,8 +59,8 @@ pub(crate) struct Shared {
     pub(crate) scripts: ScriptCache,
     pub(crate) functions: Functions,
     pub(crate) long_runs: Arc<LongRuns>,
-    /// Parked MIGRATE commands that wait for their run.
-    pub(crate) migrations: TicketQueue,
+    /// Parked commands that wait for the job thread.
+    pub(crate) jobs: TicketQueue,
     pub(crate) slow_log: SlowLog,
     pub(crate) latency: LatencyMonitor,
     /// Definitions of the Redis commands.
@@ -78,6 +79,8 @@ pub(crate) struct Shared {
     pub(crate) stop: StopHandle,
     pub(crate) started: Instant,
     pub(crate) backups: Option<Backups>,
+    /// Changes of users of a replicated table that are under way here.
+    pub(crate) user_changes: UserChanges,
     /// The groups, if the table is replicated. Each of them has a database then, and all together
     /// are SELECT 0.
     pub(crate) replication: Option<Groups>,

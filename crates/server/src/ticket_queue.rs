@@ -1,4 +1,4 @@
-//! Parked commands that wait for a thread of their own: long scripts, and MIGRATE.
+//! Parked commands that wait for a thread of their own: long scripts, and jobs such as MIGRATE.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -53,6 +53,7 @@ impl Serve {
             election_timeout: self.election_timeout,
             join: self.join_options(&options)?,
             tls,
+            replaces_users: self.replace_users,
             snapshot_bytes_per_second: self.snapshot_rate,
             max_log_bytes: self.max_log,
             ..ClusterOptions::new(self.cluster_id, node, members, dir.to_owned())

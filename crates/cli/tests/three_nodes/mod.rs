@@ -10,6 +10,7 @@
 mod backups;
 mod changes;
 pub mod client;
+mod cluster_clients;
 mod created;
 mod encrypted;
 mod functions;
@@ -17,6 +18,7 @@ mod groups;
 pub mod nodes;
 mod pubsub;
 mod refusals;
+mod users;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

@@ -154,7 +154,13 @@ impl Nodes {
 
     /// Starts a node, which has not run yet or was killed.
     pub fn restart(&mut self, node: usize) {
-        let (mut command, log) = (self.command(node), &self.hosts[node].log);
+        self.run(node, self.command(node));
+    }
+
+    /// Starts a node by a command that is that of [`command`](Self::command), perhaps with more
+    /// options.
+    pub fn run(&mut self, node: usize, mut command: Command) {
+        let log = &self.hosts[node].log;
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut lines = Vec::new();
@@ -216,10 +222,16 @@ impl Nodes {
 
     /// The number of a node in its group.
     pub fn number(&self, node: usize) -> String {
-        let status = Connection::open(self.clients[node]).unwrap().call(&["CLUSTER", "STATUS"]);
-        let status = status.unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("node:"));
-        line.unwrap().to_owned()
+        let mut number = None;
+        // A node that has just joined answers nobody before it has the users.
+        wait_for("the status of a node", || {
+            let client = Connection::open(self.clients[node]).ok();
+            let status = client.and_then(|mut client| client.call(&["CLUSTER", "STATUS"]));
+            let mut lines = status.iter().flat_map(|status| status.lines());
+            number = lines.find_map(|line| line.strip_prefix("node:")).map(str::to_owned);
+            number.is_some()
+        });
+        number.unwrap()
     }
 
     /// The node that leads and serves.

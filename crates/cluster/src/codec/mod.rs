@@ -11,6 +11,7 @@
 //! body    := 1:u8 hello | 2:u8 answer | 3:u8 (a ping) | 4:u8 raft | 5:u8 chunk | 6:u8 ack
 //!          | 7:u8 register | 8:u8 registered             of version 2
 //!          | 9:u8 publication                           of version 3
+//!          | 10:u8 message of a node                    of version 4
 //!
 //! hello   := "SILTNODE"  oldest_version:u16  newest_version:u16  cluster:u64  from:u64  to:u64
 //!            process:u64  address_len:u16  address      of clients
@@ -34,10 +35,11 @@
 //! register   := group:u64  directory:u64  from:u64  to:u64
 //! registered := group:u64  directory:u64  from:u64  to:u64  of_receiver:u64  is_committed:u8
 //! publication := channel_len:u32  channel  message    to the end of the body; of no group
+//! message of a node := group:u64  directory:u64  from:u64  to:u64  len:u32  bytes[len]
 // ANCHOR_END: layout
 //! ```
 //!
-//! The newest version is 3. A node does not send what the receiver's version does not have.
+//! The newest version is 4. A node does not send what the receiver's version does not have.
 //!
 //! A receiver reads no more than the length that it allows, takes memory as bytes arrive, and
 //! rejects a frame whose checksum or structure is wrong. The decoded form of a frame takes up to
@@ -73,6 +75,7 @@ pub(crate) mod kind {
     pub(crate) const REGISTER: u8 = 7;
     pub(crate) const REGISTERED: u8 = 8;
     pub(crate) const PUBLICATION: u8 = 9;
+    pub(crate) const MESSAGE: u8 = 10;
 }
 
 /// Why bytes are no frame.

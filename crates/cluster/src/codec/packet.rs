@@ -9,7 +9,9 @@ use siltstone_table::fixed::{take_u32, take_u64};
 use super::{FrameError, kind, malformed};
 use crate::applied::{push_members, take_members};
 use crate::log::{push_entries, take_bytes, take_entries, take_u8};
-use crate::packet::{Chunk, ChunkAck, Envelope, Packet, Register, Registered, Row, StreamId};
+use crate::packet::{
+    Chunk, ChunkAck, Envelope, NodeMessage, Packet, Register, Registered, Row, StreamId,
+};
 
 /// The types of messages by their numbers. Those that a node sends to itself alone are not here.
 const TYPES: [(u8, MessageType); 14] = [
@@ -41,6 +43,7 @@ pub fn packet_bytes(packet: &Packet) -> usize {
             let rows = chunk.rows.iter().map(|row| 20 + row.key.len() + row.value.len());
             100 + rows.sum::<usize>() + chunk.last.as_deref().map_or(0, message)
         }
+        Packet::Message(message) => 100 + message.bytes.len(),
         Packet::Ack(_) | Packet::Register(_) | Packet::Registered(_) => 100,
     }
 }
@@ -50,6 +53,7 @@ pub fn first_version(packet: &Packet) -> u16 {
     match packet {
         Packet::Raft(_) | Packet::Chunk(_) | Packet::Ack(_) => 1,
         Packet::Register(_) | Packet::Registered(_) => 2,
+        Packet::Message(_) => 4,
     }
 }
 
@@ -62,6 +66,7 @@ pub fn encode_packet(out: &mut Vec<u8>, envelope: &Envelope) {
         Packet::Ack(_) => kind::ACK,
         Packet::Register(_) => kind::REGISTER,
         Packet::Registered(_) => kind::REGISTERED,
+        Packet::Message(_) => kind::MESSAGE,
     });
     push_numbers(out, [*group, *directory]);
     match packet {
@@ -75,6 +80,11 @@ pub fn encode_packet(out: &mut Vec<u8>, envelope: &Envelope) {
         Packet::Registered(Registered { from, to, directory, is_committed }) => {
             push_numbers(out, [*from, *to, *directory]);
             out.push(u8::from(*is_committed));
+        }
+        Packet::Message(NodeMessage { from, to, bytes }) => {
+            push_numbers(out, [*from, *to]);
+            out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+            out.extend_from_slice(bytes);
         }
     }
 }
@@ -102,6 +112,12 @@ pub fn decode_packet(body: &[u8]) -> Result<Envelope, FrameError> {
                 directory: take_u64(at)?,
                 is_committed: take_flag(at)?,
             }),
+            kind::MESSAGE => {
+                let (from, to) = (take_u64(at)?, take_u64(at)?);
+                let len = take_u32(at)? as usize;
+                let bytes = take_bytes(at, len)?.to_vec();
+                Packet::Message(NodeMessage { from, to, bytes })
+            }
             _ => return None,
         };
         at.is_empty().then_some(Envelope { group, directory, packet })

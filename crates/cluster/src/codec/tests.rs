@@ -6,7 +6,9 @@ use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType};
 use siltstone_testkit::TestRng;
 
 use super::*;
-use crate::packet::{Chunk, ChunkAck, Envelope, Packet, Register, Registered, Row, StreamId};
+use crate::packet::{
+    Chunk, ChunkAck, Envelope, NodeMessage, Packet, Register, Registered, Row, StreamId,
+};
 use crate::publication::Publication;
 
 fn random_bytes(rng: &mut TestRng) -> Vec<u8> {
@@ -63,7 +65,7 @@ fn random_packet(rng: &mut TestRng) -> Packet {
         value: random_bytes(rng),
         expires_at: rng.one_in(2).then(|| rng.draw()),
     };
-    match rng.below(5) {
+    match rng.below(6) {
         0 => Packet::Raft(random_message(rng)),
         1 => Packet::Chunk(Chunk {
             stream,
@@ -80,6 +82,11 @@ fn random_packet(rng: &mut TestRng) -> Packet {
             directory: rng.draw(),
             is_committed: rng.one_in(2),
         }),
+        4 => Packet::Message(NodeMessage {
+            from: rng.draw(),
+            to: rng.draw(),
+            bytes: random_bytes(rng),
+        }),
         _ => Packet::Ack(ChunkAck { stream, from: rng.draw(), next: rng.draw() }),
     }
 }
@@ -90,7 +97,7 @@ fn random_publication(rng: &mut TestRng) -> Publication {
 
 fn hello() -> Hello {
     Hello {
-        versions: (1, 3),
+        versions: (1, 4),
         cluster: 7,
         from: 1,
         to: 2,

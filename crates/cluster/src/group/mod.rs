@@ -327,6 +327,10 @@ impl Group {
             Packet::Ack(ack) => self.acknowledge(&ack),
             // They are about directories.
             Packet::Register(_) | Packet::Registered(_) => Ok(()),
+            Packet::Message(message) => {
+                self.output.events.push(Event::Message(message));
+                Ok(())
+            }
         }
     }
 

@@ -20,12 +20,13 @@ use std::time::Instant;
 use siltstone_engine::{Error, Result};
 
 use super::inputs::{Input, Inputs};
+use super::messages::Messages;
 use super::options::NodeOptions;
 use super::request::{Callback, Committed, Leader, ReadIndex, Refusal, RequestError};
 use super::status::{PublishedState, PublishedTable, Role, Status};
 use crate::group::Group;
 use crate::network::Network;
-use crate::packet::Envelope;
+use crate::packet::{Envelope, Packet};
 use crate::requests::{Event, Rejection, RequestId};
 
 /// A proposal that Raft has accepted.
@@ -41,6 +42,7 @@ pub(super) struct Driver {
     network: Arc<dyn Network>,
     inputs: Arc<Inputs>,
     published: Arc<PublishedState>,
+    messages: Arc<Messages>,
     proposals: HashMap<RequestId, Proposal>,
     /// Reads that wait for the next round.
     new_reads: Vec<Callback<ReadIndex, Refusal>>,
@@ -59,7 +61,7 @@ impl Driver {
         options: NodeOptions,
         network: Arc<dyn Network>,
         inputs: Arc<Inputs>,
-        published: Arc<PublishedState>,
+        (published, messages): (Arc<PublishedState>, Arc<Messages>),
     ) -> Self {
         Driver {
             group,
@@ -67,6 +69,7 @@ impl Driver {
             network,
             inputs,
             published,
+            messages,
             proposals: HashMap::new(),
             new_reads: Vec::new(),
             reads: HashMap::new(),
@@ -119,6 +122,11 @@ impl Driver {
         match input {
             Input::Packet(envelope) => self.group.step(envelope)?,
             Input::Unreachable(node) => self.group.report_unreachable(node),
+            Input::Message(message) => {
+                let (group, directory) = (self.group.id(), self.group.directory());
+                let packet = Packet::Message(message);
+                self.network.send(Envelope { group, directory, packet });
+            }
             Input::Stop => self.begin_stop(),
             // Refused as their callbacks say.
             _ if self.stops_at.is_some() => {}
@@ -266,6 +274,7 @@ impl Driver {
                         read.complete(Err(refusal.clone()));
                     }
                 }
+                Event::Message(message) => self.messages.push(message),
                 Event::Restored => {}
             }
         }

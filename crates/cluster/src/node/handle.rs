@@ -1,21 +1,25 @@
 //! Handles of a running node.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use siltstone_engine::{Engine, WriteBatch};
 
 use super::inputs::{Input, Inputs};
+use super::messages::Messages;
 use super::request::{Callback, Committed, InFlight, ReadIndex, Refusal, RequestError};
 use super::status::{PublishedState, Status};
 use crate::membership::Change;
+use crate::packet::NodeMessage;
 
 /// A handle of a running node. Clones are cheap, and it may be used from any thread.
 ///
-/// No call blocks. Callbacks are called exactly once: on the node's thread, or at once on the
+/// No call blocks, but for [`next_message`](Self::next_message). Callbacks are called exactly once: on the node's thread, or at once on the
 /// caller's if the node refuses. They must neither block nor panic: the node waits for them.
 #[derive(Clone)]
 pub struct NodeHandle {
     pub(super) inputs: Arc<Inputs>,
+    pub(super) messages: Arc<Messages>,
     pub(super) published: Arc<PublishedState>,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) max_batch_bytes: usize,
@@ -106,6 +110,18 @@ impl NodeHandle {
     ) {
         let callback = Callback::new(Box::new(done), Refusal::Stopped, None);
         self.inputs.push(Input::TakeOver(is_forced, callback));
+    }
+
+    /// Sends a message to the user of another node's handle. It arrives once or never: not without a
+    /// connection, nor at a program that does not know such messages, nor where 64 wait.
+    pub fn send_message(&self, to: u64, bytes: Vec<u8>) {
+        let from = self.status().node;
+        self.inputs.push(Input::Message(NodeMessage { from, to, bytes }));
+    }
+
+    /// Takes the next message of another node. Blocks up to `timeout` if there is none.
+    pub fn next_message(&self, timeout: Duration) -> Option<NodeMessage> {
+        self.messages.take(timeout)
     }
 
     /// The node at the end of its last round.

@@ -12,7 +12,7 @@ use siltstone_engine::WriteBatch;
 use super::request::{Callback, Committed, ReadIndex, Refusal, RequestError};
 use crate::membership::Change;
 use crate::network::Receiver;
-use crate::packet::Envelope;
+use crate::packet::{Envelope, NodeMessage};
 
 /// A packet or command for the thread.
 pub(super) enum Input {
@@ -26,6 +26,8 @@ pub(super) enum Input {
     ChangeMembership(Vec<Change>, Callback<Committed, RequestError>),
     TransferLeader(u64, Callback<(), Refusal>),
     TakeOver(bool, Callback<(), Refusal>),
+    /// Send a message to another node.
+    Message(NodeMessage),
     Stop,
 }
 

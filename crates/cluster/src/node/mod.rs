@@ -43,6 +43,7 @@ mod directory;
 mod driver;
 mod handle;
 mod inputs;
+mod messages;
 mod options;
 mod request;
 mod status;
@@ -67,6 +68,7 @@ use crate::identities::{Identities, Stage, stage_in};
 use crate::stream::OpenTable;
 use driver::Driver;
 use inputs::{Input, Inputs};
+use messages::Messages;
 use request::InFlight;
 use status::{PublishedState, PublishedTable};
 
@@ -175,8 +177,10 @@ impl Node {
             status: ArcSwap::from_pointee(Status::of(&group, leader)),
             table: ArcSwap::from_pointee(PublishedTable::of(&group)),
         });
+        let messages = Arc::new(Messages::default());
         let handle = NodeHandle {
             inputs: inputs.clone(),
+            messages: messages.clone(),
             published: published.clone(),
             in_flight: Arc::new(InFlight::new(
                 options.max_in_flight_requests,
@@ -186,7 +190,8 @@ impl Node {
         };
         network.attach(group.id(), inputs.clone());
         let name = format!("raft-{}", group.id());
-        let driver = Driver::new(group, options, network, inputs.clone(), published.clone());
+        let outputs = (published.clone(), messages);
+        let driver = Driver::new(group, options, network, inputs.clone(), outputs);
         let run = move || {
             let _end = EndGuard { inputs, published };
             let outcome = driver.run();

@@ -167,7 +167,7 @@ impl Clients {
         let request = match event {
             Event::Applied(id) | Event::Unknown(id) | Event::ReadLost(id) => *id,
             Event::ReadReady { id, .. } => *id,
-            Event::Restored => return Ok(()),
+            Event::Restored | Event::Message(_) => return Ok(()),
         };
         // Changes of membership have no client.
         let Some(operation) = node.pending.remove(&request) else { return Ok(()) };

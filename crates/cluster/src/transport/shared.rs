@@ -20,7 +20,7 @@ use crate::packet::{Envelope, Packet, Registered};
 use crate::publication::Publication;
 
 /// The versions of the protocol that this program speaks, oldest and newest.
-pub(super) const VERSIONS: (u16, u16) = (1, 3);
+pub(super) const VERSIONS: (u16, u16) = (1, 4);
 /// The earlier processes of a node that are remembered.
 const MAX_PROCESSES: usize = 16;
 

@@ -243,11 +243,11 @@ fn newer_protocol_is_refused_by_name() {
     let mut out = Vec::new();
     push_frame(&mut out, |out| hello.push(out));
     stream.write_all(&out).unwrap();
-    let refusal = HelloRefusal::Version { node: 2, own: (1, 3), found: (9, 12) };
+    let refusal = HelloRefusal::Version { node: 2, own: (1, 4), found: (9, 12) };
     assert_eq!(one.refuses(), refusal);
     let mut body = Vec::new();
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
-    assert_eq!(Hello::decode(&body).unwrap().versions, (1, 3));
+    assert_eq!(Hello::decode(&body).unwrap().versions, (1, 4));
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
     assert_eq!(Answer::decode(&body).unwrap().refusal, Some(refusal.to_string()));
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);

@@ -9,7 +9,7 @@ use siltstone_cluster::node::{NodeHandle, Refusal, RequestError, Role};
 
 use crate::clients::{Answer, Histories, Service};
 use crate::support::{
-    TICK, TestCluster, TestNode, node_options, propose, put, read_index, wait_for,
+    TICK, TIMEOUT, TestCluster, TestNode, node_options, propose, put, read_index, wait_for,
 };
 
 /// The handles of the running nodes.
@@ -291,4 +291,25 @@ fn write_costs_one_sync_per_node() {
     // The last write may not be at all followers yet, and an election is possible.
     assert!(syncs.iter().all(|&syncs| syncs <= WRITES + 3), "{syncs:?}");
     assert!(syncs.iter().sum::<u64>() >= 2 * WRITES, "{syncs:?}");
+}
+
+#[test]
+fn message_arrives_at_the_named_node_with_its_sender_and_in_order() {
+    let cluster = TestCluster::start(3, node_options);
+    cluster.write("k", "1");
+    let [one, two, three] = [0, 1, 2].map(|node| cluster.nodes[node].handle().clone());
+    // Before there is a connection messages are lost.
+    wait_for("a first message", || {
+        one.send_message(2, b"first".to_vec());
+        two.next_message(TICK).is_some()
+    });
+    while two.next_message(TICK).is_some() {}
+    for number in 0..10 {
+        one.send_message(2, vec![number]);
+    }
+    for number in 0..10 {
+        let message = two.next_message(TIMEOUT).unwrap();
+        assert_eq!((message.from, message.to, message.bytes), (1, 2, vec![number]));
+    }
+    assert!(three.next_message(TICK).is_none());
 }

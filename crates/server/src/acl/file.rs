@@ -66,7 +66,7 @@ pub(super) fn read(
 ///
 /// # Errors
 /// All mistakes.
-fn parse_line(
+pub(super) fn parse_line(
     line: &[u8],
     names: &CommandNames,
     allows_channels: bool,

@@ -18,7 +18,7 @@ use super::categories;
 use super::key_access::{KeyAccess, READS, WRITES};
 use super::names::CommandNames;
 use super::selector::{ChannelPattern, KeyPattern, Selector};
-use super::user::{Hash, User, hash};
+use super::user::{Hash, User, hash, hex};
 
 /// A mistake in a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +88,18 @@ pub(super) fn join_selectors<'a>(
             let first = String::from_utf8_lossy(first);
             Err(format!("Unmatched parenthesis in acl selector starting at '{first}'."))
         }
+    }
+}
+
+/// Rules that add or remove a password as those that add or remove its hash.
+pub(super) fn hash_passwords(rules: &mut [Vec<u8>]) {
+    for rule in rules {
+        let sign = match rule.first() {
+            Some(b'>') => b'#',
+            Some(b'<') => b'!',
+            _ => continue,
+        };
+        *rule = [&[sign], hex(&hash(&rule[1..])).as_bytes()].concat();
     }
 }
 

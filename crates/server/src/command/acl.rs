@@ -1,12 +1,16 @@
 //! ACL: users, their passwords and rights.
 //!
 //! A change takes effect on connected clients at their next command. Clients of removed users, and
-//! subscribers who lose a channel, are closed.
+//! subscribers who lose a channel, are closed. In a replicated table changes are those of all nodes
+//! ([`super::cluster_users`]).
 //!
 //! Source: the documentation of Redis's ACL commands; replies of Redis 7.2.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use siltstone_engine::Timestamp;
 
+use super::cluster_users;
 use super::context::Context;
 use super::definition::{ADMIN, NO_KEYS};
 use super::entry::{self, Command};
@@ -15,10 +19,12 @@ use super::failure::{
     wrong_subcommand_arity,
 };
 use super::help;
+use super::user_clients::{close_clients, close_subscribers};
 use crate::acl::categories;
 use crate::acl::log::LogEntry;
 use crate::acl::user::{DEFAULT_USER, User, denial_text};
-use crate::pubsub::Kind;
+use crate::acl::users;
+use crate::replication::user_changes::UserChange;
 use crate::resp::{Args, Replies, number};
 
 pub(super) fn commands() -> Vec<Command> {
@@ -27,6 +33,9 @@ pub(super) fn commands() -> Vec<Command> {
 }
 
 fn acl(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    if context.shared.replication.is_some() && changes_users(args) {
+        return change_in_cluster(context, args);
+    }
     let users = &context.shared.acl;
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
         (b"cat", 2) => {
@@ -54,7 +63,7 @@ fn acl(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
         (b"setuser", 3..) => {
             let user = users.set(&args[2], args.from(3).iter()).map_err(failure)?;
-            close_subscribers(context, &user);
+            context.session.is_closing |= close_subscribers(context.shared, &user, own_id(context));
             context.replies.ok();
         }
         (b"users", 2) => {
@@ -73,6 +82,59 @@ fn acl(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         _ => return Err(unknown_subcommand("ACL", &args[1])),
     }
     Ok(())
+}
+
+/// Whether the call changes users.
+pub(super) fn changes_users(args: Args<'_>) -> bool {
+    const CHANGES: [(&str, usize); 3] = [("deluser", 3), ("load", 2), ("setuser", 3)];
+    CHANGES.iter().any(|(name, count)| {
+        let has_all = if *name == "load" { args.len() == *count } else { args.len() >= *count };
+        has_all && args[1].eq_ignore_ascii_case(name.as_bytes())
+    })
+}
+
+/// Changes the users of all nodes. It waits for the leader, so it runs on the job thread.
+fn change_in_cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let acl = &context.shared.acl;
+    let name = args[1].to_ascii_lowercase();
+    let change = match name.as_slice() {
+        b"setuser" => {
+            let rules = users::hashed_rules(&args[2], args.from(3).iter()).map_err(failure)?;
+            let allows_channels = acl.allows_channels.load(Relaxed);
+            UserChange::Set { name: args[2].to_vec(), rules, allows_channels }
+        }
+        b"deluser" => {
+            check_removal(args.from(2))?;
+            UserChange::Remove(args.from(2).iter().map(<[u8]>::to_vec).collect())
+        }
+        _ => {
+            let users = acl.read_file().map_err(failure)?;
+            UserChange::Replace(users.values().map(|user| user.describe()).collect())
+        }
+    };
+    if !context.session.is_retry {
+        if let Some(ticket) = context.park_until_done(args) {
+            context.shared.jobs.enqueue(ticket);
+        }
+        return Ok(());
+    }
+    let count = cluster_users::change(context, &change)?;
+    match change {
+        UserChange::Remove(_) => context.replies.count(count as usize),
+        UserChange::Set { .. } | UserChange::Replace(_) => context.replies.ok(),
+    }
+    Ok(())
+}
+
+fn own_id(context: &Context<'_>) -> u64 {
+    context.session.client().id
+}
+
+fn check_removal(names: Args<'_>) -> Outcome {
+    match names.iter().any(|name| name == DEFAULT_USER) {
+        true => Err(failure("The 'default' user cannot be removed".to_owned())),
+        false => Ok(()),
+    }
 }
 
 fn failure(text: String) -> Failure {
@@ -95,12 +157,11 @@ fn category(context: &mut Context<'_>, name: &[u8]) -> Outcome {
 }
 
 fn remove(context: &mut Context<'_>, names: Args<'_>) -> Outcome {
-    if names.iter().any(|name| name == DEFAULT_USER) {
-        return Err(failure("The 'default' user cannot be removed".to_owned()));
-    }
+    check_removal(names)?;
     let removed = context.shared.acl.remove(names.iter());
     for user in &removed {
-        close_clients(context, &user.name);
+        let is_own = close_clients(context.shared, &user.name, own_id(context));
+        context.session.is_closing |= is_own;
     }
     context.replies.count(removed.len());
     Ok(())
@@ -109,40 +170,16 @@ fn remove(context: &mut Context<'_>, names: Args<'_>) -> Outcome {
 fn load(context: &mut Context<'_>) -> Outcome {
     let acl = &context.shared.acl;
     let removed = acl.load().map_err(failure)?;
-    removed.iter().for_each(|name| close_clients(context, name));
-    acl.all().iter().for_each(|user| close_subscribers(context, user));
+    let mut is_own = false;
+    for name in &removed {
+        is_own |= close_clients(context.shared, name, own_id(context));
+    }
+    for user in acl.all() {
+        is_own |= close_subscribers(context.shared, &user, own_id(context));
+    }
+    context.session.is_closing |= is_own;
     context.replies.ok();
     Ok(())
-}
-
-/// Closes all clients of a user; the own one after its reply.
-fn close_clients(context: &mut Context<'_>, name: &[u8]) {
-    let own_id = context.session.client().id;
-    for client in context.shared.clients.all() {
-        if !client.is_of_user(name) {
-            continue;
-        }
-        if client.id == own_id {
-            context.session.is_closing = true;
-        } else {
-            client.kill();
-        }
-    }
-}
-
-/// Closes the clients of a user that are subscribed to channels which it may not use.
-fn close_subscribers(context: &mut Context<'_>, user: &User) {
-    let own_id = context.session.client().id;
-    let is_closing = &mut context.session.is_closing;
-    context.shared.pubsub.for_each(|kind, name, client| {
-        if client.is_of_user(&user.name) && !user.allows_channel(name, kind == Kind::Pattern) {
-            if client.id == own_id {
-                *is_closing = true;
-            } else {
-                client.kill();
-            }
-        }
-    });
 }
 
 /// Replies whether a user may run a command.

@@ -3,12 +3,18 @@
 //! Denials are logged for ACL LOG.
 
 use super::definition::NO_AUTH;
-use super::failure::{Outcome, reply_error};
+use super::failure::{Failure, Outcome, reply_error};
 use super::session::Session;
 use crate::acl::log::{CallContext, Reason};
 use crate::acl::user::denial_text;
 use crate::resp::Args;
 use crate::shared::Shared;
+
+/// The error for clients of a node that has just joined.
+pub(super) const NO_USERS: Failure = reply_error(
+    "LOADING this node has joined the cluster and has not received its users yet; try again, or ask \
+     another node",
+);
 
 /// Checks a command of a client. Cost if its user may do everything: one atomic load.
 #[inline]
@@ -33,6 +39,7 @@ fn check_user(shared: &Shared, session: &mut Session, number: usize, args: Args<
     if !session.access.is_authenticated() {
         return match shared.commands[number].has(NO_AUTH) {
             true => Ok(()),
+            false if shared.acl.is_locked() => Err(NO_USERS),
             false => Err(reply_error("NOAUTH Authentication required.")),
         };
     }

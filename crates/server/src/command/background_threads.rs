@@ -1,9 +1,10 @@
-//! Threads that run parked commands: long scripts, and MIGRATE. Each runs one at a time.
+//! Threads that run parked commands: long scripts, and jobs that wait for other machines. Each runs
+//! one at a time.
 //!
 //! | thread | workers meanwhile |
 //! | --- | --- |
 //! | of long scripts | wait: the script runs alone |
-//! | of migrations | serve their clients: MIGRATE holds no lock while it waits for its target |
+//! | of jobs | serve their clients: MIGRATE and ACL SETUSER hold no lock while they wait |
 //!
 //! As on a worker, a reply is sent after its writes are synced, if the server promises it.
 
@@ -32,10 +33,10 @@ pub(crate) fn run_long_scripts(shared: &Shared, index: usize) {
     }
 }
 
-/// Runs migrations until the server stops. `index` is the thread's among the metrics of workers.
-pub(crate) fn run_migrations(shared: &Shared, index: usize) {
+/// Runs MIGRATE, and changes of users in a replicated table, until the server stops. `index` is the thread's among the metrics of workers.
+pub(crate) fn run_jobs(shared: &Shared, index: usize) {
     let mut batcher = WriteBatcher::new(shared.databases.len());
-    while let Some(ticket) = shared.migrations.next(|| shared.stop.is_stopping()) {
+    while let Some(ticket) = shared.jobs.next(|| shared.stop.is_stopping()) {
         // The client may have gone.
         let Some(waiter) = shared.waiters.start(ticket) else { continue };
         let reply = run(shared, &mut batcher, &waiter);

@@ -127,6 +127,12 @@ fn set(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 /// Sets the only password of the user `default`; empty: it needs none.
 fn set_password(context: &mut Context<'_>, password: &[u8]) -> Outcome {
+    if context.shared.replication.is_some() {
+        return Err(reply_error(
+            "ERR CONFIG SET failed - the users of a replicated table are those of all nodes; use ACL \
+             SETUSER default resetpass >PASSWORD",
+        ));
+    }
     let rules = match password {
         [] => vec![b"nopass".to_vec()],
         password => vec![b"resetpass".to_vec(), [b">", password].concat()],

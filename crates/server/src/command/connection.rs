@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::authorize::log_rejected_login;
+use super::authorize::{NO_USERS, log_rejected_login};
 use super::context::Context;
 use super::definition::{FAST, IMMEDIATE, NO_AUTH, NO_KEYS};
 use super::entry::{self, Command};
@@ -59,6 +59,9 @@ fn echo(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn authenticate(context: &mut Context<'_>, command: &[u8], name: &[u8], given: &[u8]) -> Outcome {
     let shared = context.shared;
     let Some(user) = shared.acl.authenticate(name, given) else {
+        if shared.acl.is_locked() {
+            return Err(NO_USERS);
+        }
         shared.metrics.rejected_passwords.fetch_add(1, Relaxed);
         log_rejected_login(shared, context.session, command, name);
         return Err(reply_error("WRONGPASS invalid username-password pair or user is disabled."));
@@ -117,6 +120,9 @@ fn hello(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         authenticate(context, &args[0], user, password)?;
     }
     if !context.session.access.is_authenticated() {
+        if context.shared.acl.is_locked() {
+            return Err(NO_USERS);
+        }
         return Err(reply_error(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
              HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \

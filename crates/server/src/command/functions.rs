@@ -22,8 +22,8 @@ use super::failure::{
 };
 use super::scripts::{self, Invocation};
 use super::{help, info};
-use crate::replication::function_rows::{self, Unseen};
 use crate::replication::group_set::only;
+use crate::replication::named_rows::{Rows, Unseen};
 use crate::resp::{Args, number};
 use crate::script::function_library::{Library, LoadedLibrary};
 use crate::script::functions::{Change, Functions, RestorePolicy, Storage};
@@ -227,24 +227,25 @@ pub(crate) fn open_functions(dir: &Path) -> Result<Functions, String> {
 /// The worker calls it between commands.
 pub(crate) fn follow_functions(shared: &Shared) {
     let Some(groups) = &shared.replication else { return };
-    let (first, table) = (groups.first(), &shared.databases[0].engine);
-    let rows = match first.functions.take(&first.node.table()) {
-        Unseen::Nothing => return,
-        Unseen::Some(names) => function_rows::read(table.as_ref(), names),
-        Unseen::All => function_rows::read_all(table.as_ref()).map(|mut rows| {
+    let (rows, table) = (&groups.first().functions, &shared.databases[0].engine);
+    // If it fails, a received snapshot has just replaced the table, and the next call reads it.
+    let _ = rows.follow(&groups.first().node.table(), |unseen| {
+        let is_all = matches!(unseen, Unseen::All);
+        let mut found = rows.read(table.as_ref(), unseen)?;
+        if is_all {
             for LoadedLibrary { library, .. } in shared.functions.all() {
-                rows.entry(library.name.to_lowercase()).or_default();
+                found.entry(library.name.to_lowercase().into_bytes()).or_default();
             }
-            rows
-        }),
-    };
-    let Ok(rows) = rows else {
-        // A received snapshot has just replaced the table.
-        first.functions.forget();
-        return;
-    };
+        }
+        follow_rows(shared, found);
+        Ok(())
+    });
+}
+
+fn follow_rows(shared: &Shared, rows: Rows) {
     let mut change = Change::default();
     for (name, code) in rows {
+        let Ok(name) = String::from_utf8(name) else { continue };
         let known = shared.functions.library(&name);
         if known.as_ref().map(|known| &known.code) == code.as_ref() {
             continue;

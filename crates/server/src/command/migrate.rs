@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! worker:            MIGRATE ── a key exists? ── parks, enqueues ticket
-//! migration thread:  connect ── AUTH, SELECT ── per window of keys:
+//! job thread:        connect ── AUTH, SELECT ── per window of keys:
 //!                      under the key's lock: watch it, read it      (each key)
 //!                      send RESTORE ... RESTORE, read the replies   (no lock is held)
 //!                      under the locks: delete the keys whose RESTORE was acknowledged, and that
@@ -135,12 +135,12 @@ fn migrate(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         return Ok(());
     }
     if let Some(ticket) = context.park_until_done(args) {
-        context.shared.migrations.enqueue(ticket);
+        context.shared.jobs.enqueue(ticket);
     }
     Ok(())
 }
 
-/// On the migration thread.
+/// On the job thread.
 fn run(context: &mut Context<'_>, request: &Request<'_>) -> Outcome {
     let shared = context.shared;
     let time_limit = request.time_limit;

@@ -16,10 +16,12 @@
 //! the keys that it watches, else it is refused (`CROSSSLOT`). Commands that see keys which they do
 //! not name (SCAN, DBSIZE) see those of the groups that this node leads; FLUSHALL removes these.
 //!
-//! Changes of the libraries of functions run at the leader of the first group.
+//! Changes of the libraries of functions run at the leader of the first group. Users are changed at
+//! any node.
 //!
 //! Source: the Redis Cluster specification.
 
+use super::acl;
 use super::definition::{BLOCKING, Definition, IMMEDIATE, PUBSUB, READ, SCRIPT, WRITE};
 use super::failure::{Failure, reply_error};
 use super::functions;
@@ -94,6 +96,11 @@ fn route_replicated(
     let command = &TABLE.index[command];
     refuse_missing(command)?;
     groups.end_snapshots();
+    if command.name == "acl" && acl::changes_users(args) && session.transaction.is_some() {
+        return Err(reply_error(
+            "ERR a transaction on a replicated table cannot change users; call ACL outside of MULTI",
+        ));
+    }
     if functions::changes_libraries(command, args) {
         return route_change_of_libraries(groups, session);
     }

@@ -28,7 +28,7 @@ use super::transport::Transport;
 use super::wakeups::Wakeups;
 use crate::Fsync;
 use crate::clients::Address;
-use crate::command::{end_parked, follow_functions, serve_ready_keys};
+use crate::command::{end_parked, follow_functions, follow_users, serve_ready_keys};
 use crate::replication::group_set::members;
 use crate::replication::groups::Groups;
 use crate::replication::{Progress, State};
@@ -342,6 +342,8 @@ impl Worker {
             self.submit(groups, group);
         }
         follow_functions(&shared);
+        // If rows cannot be read, the users in force stay, and the next call reads them.
+        let _ = follow_users(&shared);
     }
 
     fn follow(&mut self, groups: &Groups, group: usize) {

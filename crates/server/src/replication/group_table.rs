@@ -1,5 +1,5 @@
 //! A node's table, which notes the group's own rows in what is applied to it: the time, members,
-//! libraries of functions, and points that are marked for a comparison of the nodes.
+//! libraries of functions, users, and points that are marked for a comparison of the nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,21 +9,36 @@ use siltstone_engine::{Durability, Engine, Op, Result, WriteBatch, forward_engin
 
 use super::clock::{GroupClock, TIME_KEY};
 use super::digest::Digests;
-use super::function_rows::{FUNCTION_PREFIX, FunctionChanges};
+use super::function_rows::FUNCTION_PREFIX;
 use super::members::MEMBER_PREFIX;
 use super::membership::RowChanges;
+use super::named_rows::NamedRows;
+use super::user_rows::USER_PREFIX;
 
 /// The first key after the rows of server and node.
 pub(super) const AFTER_OWN_ROWS: &[u8] = b"\xff\xc1";
 
 /// The state that is updated by applied rows.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Notes {
     pub(crate) clock: Arc<GroupClock>,
     /// Counts changes of the rows of members.
     pub(crate) row_changes: Arc<RowChanges>,
     pub(crate) digests: Arc<Digests>,
-    pub(crate) functions: Arc<FunctionChanges>,
+    pub(crate) functions: Arc<NamedRows>,
+    pub(crate) users: Arc<NamedRows>,
+}
+
+impl Default for Notes {
+    fn default() -> Self {
+        Notes {
+            clock: Arc::default(),
+            row_changes: Arc::default(),
+            digests: Arc::default(),
+            functions: Arc::new(NamedRows::new(FUNCTION_PREFIX)),
+            users: Arc::new(NamedRows::new(USER_PREFIX)),
+        }
+    }
 }
 
 /// The table.
@@ -48,8 +63,10 @@ impl Engine for GroupTable {
     forward_engine!(engine: set_options changes checkpoint verify stats warnings trouble close);
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
-        self.engine.write(batch, durability)?;
-        let Notes { clock, row_changes, digests, functions } = &self.notes;
+        // Users that are in force here must be the same after a power cut.
+        let has_users = batch.iter().any(|op| op.key().starts_with(USER_PREFIX));
+        self.engine.write(batch, if has_users { Durability::Synced } else { durability })?;
+        let Notes { clock, row_changes, digests, functions, users } = &self.notes;
         let mut point = None;
         // Of several times the last one counts, as in the table.
         for op in batch.iter().filter(|op| op.key().starts_with(OWN_ROWS)) {
@@ -59,8 +76,7 @@ impl Engine for GroupTable {
                 op if op.key().starts_with(MEMBER_PREFIX) => {
                     row_changes.fetch_add(1, Ordering::Release);
                 }
-                op if op.key().starts_with(FUNCTION_PREFIX) => functions.note(op.key()),
-                _ => {}
+                op => _ = functions.note(op.key()) || users.note(op.key()),
             }
         }
         // Not in a part of a snapshot, which has no applied index.
@@ -70,5 +86,45 @@ impl Engine for GroupTable {
             digests.begin(&self.engine, clock, value);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use siltstone_faults::{FaultyVfs, Survival};
+    use siltstone_runtime::Env;
+    use siltstone_vfs::Vfs;
+
+    use super::super::named_rows::{self, Unseen};
+    use super::*;
+
+    fn open(vfs: Arc<dyn Vfs>, notes: &Notes) -> GroupTable {
+        let engine = siltstone::engines::open("lsm", vfs, &Env::system(1), &BTreeMap::new());
+        GroupTable::new(engine.unwrap(), notes.clone()).unwrap()
+    }
+
+    #[test]
+    fn users_are_noted_once_they_survive_a_power_cut() {
+        let (vfs, notes) = (FaultyVfs::new(1), Notes::default());
+        let table = open(Arc::new(vfs.clone()), &notes);
+        let mut batch = WriteBatch::new();
+        named_rows::put(&mut batch, USER_PREFIX, b"alice", b"user alice on");
+        table.write(&batch, Durability::Buffered).unwrap();
+        let names = |unseen| match unseen {
+            Unseen::All => named_rows::read_all(&table, USER_PREFIX).map(|rows| rows.len()),
+            Unseen::Some(names) => Ok(names.len()),
+        };
+        let shared: Arc<dyn Engine> = table.engine.clone();
+        notes
+            .users
+            .follow(&shared, |unseen| names(unseen).map(|count| assert_eq!(count, 1)))
+            .unwrap();
+        vfs.cut_power();
+        let survivors = vfs.survivors_as(Survival::LoseAll, 1);
+        let after = open(Arc::new(survivors), &Notes::default());
+        let line = named_rows::read(&after, USER_PREFIX, b"alice").unwrap();
+        assert_eq!(line.as_deref(), Some(&b"user alice on"[..]));
     }
 }

@@ -59,7 +59,7 @@ pub(crate) struct Membership {
     /// When each other node was last active, as the leader sees it.
     active_at: Mutex<BTreeMap<u64, Instant>>,
     /// A node is taken for dead after this time.
-    pub(super) dead_after: Duration,
+    pub(crate) dead_after: Duration,
     /// The rows as they were last read.
     pub(super) rows: Mutex<MemberRows>,
     /// Nodes that want to be added.

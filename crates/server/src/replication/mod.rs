@@ -38,7 +38,9 @@
 //! | [`peers`] | the nodes to which the transport connects |
 //! | [`publications`] | messages of PUBLISH that other nodes have passed on |
 //! | [`join`] | how a new node asks to be added |
-//! | [`function_rows`] | libraries of functions, in rows of the first group's table |
+//! | [`named_rows`] | rows of the first group that the nodes put in force |
+//! | [`function_rows`], [`user_rows`] | libraries of functions, and users, in such rows |
+//! | [`user_changes`] | changes of users, as nodes ask the leader for them |
 //! | [`digest`] | checksums of the table, to compare nodes |
 //! | [`group_table`] | notes the group's own rows when they are applied |
 //! | [`slots`] | slots of keys |
@@ -60,6 +62,7 @@ mod handovers;
 pub(crate) mod join;
 pub(crate) mod members;
 pub(crate) mod membership;
+pub(crate) mod named_rows;
 pub(crate) mod options;
 mod origin;
 mod peers;
@@ -71,6 +74,8 @@ pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 mod unexpired;
+pub(crate) mod user_changes;
+pub(crate) mod user_rows;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -85,9 +90,9 @@ use crate::net::wakeups::Wakeups;
 use crate::tls::NodeTls;
 use clock::{CommittedClock, GroupClock};
 use digest::Digests;
-use function_rows::FunctionChanges;
 use group_table::{GroupTable, Notes};
 use membership::Membership;
+use named_rows::NamedRows;
 use options::{ClusterOptions, Member};
 use table::SpeculativeTable;
 
@@ -128,7 +133,9 @@ pub(crate) struct Replication {
     pub(crate) table: Arc<SpeculativeTable>,
     pub(crate) clock: Arc<GroupClock>,
     /// Rows of libraries of functions that the worker has not seen; of the first group.
-    pub(crate) functions: Arc<FunctionChanges>,
+    pub(crate) functions: Arc<NamedRows>,
+    /// Rows of users that are not in force here yet; of the first group.
+    pub(crate) users: Arc<NamedRows>,
     machine: Mutex<Machine>,
     answer: Arc<Answer>,
 }
@@ -186,6 +193,7 @@ impl Replication {
             node,
             clock: notes.clock.clone(),
             functions: notes.functions.clone(),
+            users: notes.users.clone(),
             machine: Mutex::new(machine),
             answer: Arc::default(),
         }

@@ -119,6 +119,9 @@ pub struct ClusterOptions {
     /// Certificates for connections between nodes. Without them addresses must be loopback
     /// addresses.
     pub tls: Option<NodeTlsFiles>,
+    /// Whether the users of this node's options replace those of the cluster once it is started: the
+    /// way in if nobody can log in any more.
+    pub replaces_users: bool,
     /// The bytes of snapshots that this node sends per second; 0: unlimited.
     pub snapshot_bytes_per_second: u64,
     /// The size of a group's log from which on entries are not retained any more for a node that
@@ -149,6 +152,7 @@ impl ClusterOptions {
             election_timeout: Duration::from_secs(1),
             join: None,
             tls: None,
+            replaces_users: false,
             snapshot_bytes_per_second: Self::DEFAULT_SNAPSHOT_RATE,
             max_log_bytes: Self::DEFAULT_MAX_LOG_BYTES,
         }

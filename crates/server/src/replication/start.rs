@@ -26,6 +26,7 @@ use super::origin::Origin;
 use super::peers::Peers;
 use super::placement::Placement;
 use super::publications::ReceivedPublications;
+use super::user_rows::USER_PREFIX;
 use super::{Replication, opener};
 use crate::process;
 use crate::tls::{NodeTls, NodeTlsFiles};
@@ -41,6 +42,10 @@ pub(crate) struct NodeThreads {
     _members: Vec<MembershipThread>,
     nodes: Vec<Node>,
     pub(crate) checkpointer: NodeCheckpointer,
+    /// Whether it joins just now: it has received nothing of its cluster yet.
+    pub(crate) joins: bool,
+    /// Whether the users of its options shall replace those of the cluster.
+    pub(crate) replaces_users: bool,
     /// Locked as long as the groups in it run.
     _directory: Option<NodeDirectory>,
 }
@@ -51,7 +56,7 @@ impl NodeThreads {
     /// # Errors
     /// Those of [`Node::shutdown`].
     pub(crate) fn shutdown(self) -> Result<()> {
-        let NodeThreads { _members, nodes, checkpointer: _, _directory } = self;
+        let NodeThreads { _members, nodes, _directory, .. } = self;
         drop(_members);
         // Each of them may wait until another node leads.
         std::thread::scope(|scope| {
@@ -83,10 +88,13 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
     let mut options = options.clone();
     let mut known = options.members.clone();
     let mut groups = found.or(options.groups).unwrap_or(1);
+    let mut joins = false;
     if let Some(join) = &mut options.join {
         let JoinReply { group, node, groups: of_cluster, members } =
             identity(join, vfs.clone(), found)?;
         (options.group, options.node, join.own.node) = (group, node, node);
+        // A node that has joined before learns them from its table.
+        joins = !members.is_empty();
         (known, groups) = (members, of_cluster);
         check_groups(Some(groups), &options)?;
     }
@@ -119,7 +127,8 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
         nodes.push(match is_new {
             false => Node::open(node_options, vfs, open, network)?,
             true if origin.is_some() => {
-                Node::restore(node_options, vfs, open, network, &[TIME_KEY, FUNCTION_PREFIX])?
+                let kept = [TIME_KEY, FUNCTION_PREFIX, USER_PREFIX];
+                Node::restore(node_options, vfs, open, network, &kept)?
             }
             true => Node::create(node_options, vfs, open, network, &voters)?,
         });
@@ -150,7 +159,15 @@ pub(crate) fn start(options: &ClusterOptions) -> Result<StartedNode> {
         node: own.node,
         groups: nodes.iter().map(|node| node.handle().clone()).collect(),
     };
-    let running = NodeThreads { _members: members, nodes, checkpointer, _directory: directory };
+    let replaces_users = options.replaces_users;
+    let running = NodeThreads {
+        _members: members,
+        nodes,
+        checkpointer,
+        joins,
+        replaces_users,
+        _directory: directory,
+    };
     Ok(StartedNode { groups: Groups::new(replicas, links, publications), running })
 }
 

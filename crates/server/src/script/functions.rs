@@ -3,7 +3,7 @@
 //! A library is code that registers functions when it runs. Each interpreter runs it before the
 //! first call of one of its functions. Libraries are in memory. A change is kept before it takes
 //! effect: in a log beside the tables ([`super::library_log`]), or in rows of a replicated group
-//! ([`function_rows`]), which the other nodes follow.
+//! ([`named_rows`]), which the other nodes follow.
 //!
 //! Names of libraries and functions are compared without regard to case, as in Redis.
 
@@ -17,7 +17,8 @@ use siltstone_rdb::libraries;
 use super::cache::Script;
 use super::function_library::{Library, LoadedLibrary};
 use super::library_log::LibraryLog;
-use crate::replication::function_rows;
+use crate::replication::function_rows::FUNCTION_PREFIX;
+use crate::replication::named_rows;
 
 /// What FUNCTION RESTORE does with libraries that exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,8 +129,12 @@ impl Functions {
             }
             Storage::Rows(engine) => {
                 let mut batch = WriteBatch::new();
-                change.removed.iter().for_each(|name| function_rows::remove(&mut batch, name));
-                change.codes().for_each(|(name, code)| function_rows::put(&mut batch, name, code));
+                for name in &change.removed {
+                    named_rows::remove(&mut batch, FUNCTION_PREFIX, name.as_bytes());
+                }
+                for (name, code) in change.codes() {
+                    named_rows::put(&mut batch, FUNCTION_PREFIX, name.as_bytes(), code);
+                }
                 engine.write(&batch, Durability::Buffered)
             }
         }

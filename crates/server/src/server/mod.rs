@@ -5,8 +5,9 @@
 //! | the caller's | accepts clients |
 //! | `siltstone-serve-N` | serves clients, one thread per core |
 //! | `siltstone-script` | runs long scripts, alone |
-//! | `siltstone-migrate` | runs MIGRATE |
+//! | `siltstone-jobs` | runs MIGRATE, and changes of users in a replicated table |
 //! | `siltstone-sync` | syncs written tables every second, under [`Fsync::EverySecond`] |
+//! | `siltstone-users` | commits changes of users, at the leader of a replicated table |
 //! | `siltstone-publish` | leaves messages of other nodes for subscribers, in a replicated table |
 //! | `siltstone-metrics` | serves metrics over HTTP |
 //! | `siltstone-udp-N` | serves a `mica` table over UDP, one port per thread |
@@ -29,7 +30,7 @@ use siltstone_mica::Store;
 use crate::acl::users::Acl;
 use crate::backups::Backups;
 use crate::clients::Clients;
-use crate::command::{Waiters, command_index, open_functions};
+use crate::command::{Waiters, begin_with_users, command_index, open_functions};
 use crate::keyspace_events::KeyspaceEvents;
 use crate::latency::LatencyMonitor;
 use crate::memcached::MemcachedCounters;
@@ -40,6 +41,7 @@ use crate::pubsub::PubSub;
 use crate::replication::checkpoint::NodeCheckpointer;
 use crate::replication::options::ClusterOptions;
 use crate::replication::start::NodeThreads;
+use crate::replication::user_changes::UserChanges;
 use crate::script::cache::ScriptCache;
 use crate::script::functions::{Functions, Storage};
 use crate::settings::Settings;
@@ -157,7 +159,7 @@ impl Server {
             scripts: ScriptCache::default(),
             functions,
             long_runs: Arc::default(),
-            migrations: TicketQueue::default(),
+            jobs: TicketQueue::default(),
             slow_log: SlowLog::default(),
             latency: LatencyMonitor::default(),
             cursors: Mutex::new(Cursors::default()),
@@ -174,12 +176,18 @@ impl Server {
                 .backup
                 .clone()
                 .map(|backup| Backups::new(backup, options.clock.clone())),
+            user_changes: UserChanges::default(),
             replication,
             last_sync: AtomicU64::new(0),
             acl,
             tls,
             options,
         });
+        if node.as_ref().is_some_and(|node| node.joins) {
+            shared.acl.lock();
+        }
+        // Before the first client.
+        begin_with_users(&shared)?;
         shared.record_sync();
         Ok(Server { shared, sockets, mica, node })
     }

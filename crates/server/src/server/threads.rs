@@ -9,7 +9,7 @@ use siltstone_engine::{Error, Result};
 
 use super::sockets::{MicaPorts, Sockets};
 use crate::backups::Backups;
-use crate::command::{run_long_scripts, run_migrations};
+use crate::command::{replace_users, run_jobs, run_long_scripts, serve_user_changes};
 use crate::metrics::http::HttpPort;
 use crate::net::accept::Acceptor;
 use crate::net::worker::Worker;
@@ -93,9 +93,9 @@ pub(super) fn run(
         run_long_scripts(&of_scripts, of_scripts.options.workers());
         Ok(())
     })?;
-    let of_migrations = shared.clone();
-    threads.spawn_vital("siltstone-migrate", move || {
-        run_migrations(&of_migrations, of_migrations.options.workers() + 1);
+    let of_jobs = shared.clone();
+    threads.spawn_vital("siltstone-jobs", move || {
+        run_jobs(&of_jobs, of_jobs.options.workers() + 1);
         Ok(())
     })?;
     if let Some(socket) = sockets.memcached_udp {
@@ -106,6 +106,20 @@ pub(super) fn run(
         let work = ports.threads(&shared, &store).map_err(failed)?;
         for (index, work) in work.into_iter().enumerate() {
             threads.spawn_vital(&format!("siltstone-udp-{index}"), work)?;
+        }
+    }
+    if let Some(node) = &node {
+        let (of_users, replaces_users) = (shared.clone(), node.replaces_users);
+        threads.spawn_vital("siltstone-users", move || {
+            serve_user_changes(&of_users, replaces_users);
+            Ok(())
+        })?;
+        if replaces_users {
+            let shared = shared.clone();
+            threads.spawn("siltstone-replace-users", move || {
+                replace_users(&shared);
+                Ok(())
+            })?;
         }
     }
     if shared.replication.is_some() {
