@@ -147,9 +147,9 @@ pub unsafe extern "C" fn siltstone_table_merge(
 }
 
 /// Sets the value of a key to `new_value`, or removes the key if that is NULL, if its value is
-/// `expected`, or if it has none and `expected` is NULL; atomically and buffered. The new value does
-/// not expire. *is_swapped is set to whether the value was the expected one. The empty value is a
-/// pointer that is not NULL with the length 0.
+/// `expected`, or if it has none and `expected` is NULL; atomically and buffered. The new value
+/// does not expire. *is_swapped is set to whether the value was the expected one. The empty value
+/// is a pointer that is not NULL with the length 0.
 ///
 /// Errors: those of reads and writes.
 #[unsafe(no_mangle)]
