@@ -165,6 +165,12 @@ static inline result db_tables(const siltstone_db *db) {
   return r;
 }
 
+static inline result db_disk_usage(const siltstone_db *db) {
+  result r = {0};
+  r.error = siltstone_disk_usage(db, &r.data);
+  return r;
+}
+
 static inline result db_verify(const siltstone_db *db) {
   result r = {0};
   r.error = siltstone_verify_open(db, &r.flag, &r.data);
@@ -219,6 +225,19 @@ static inline siltstone_change_op changes_op(const siltstone_changes *changes, s
   siltstone_change_op op = {0};
   siltstone_changes_op(changes, index, &op);
   return op;
+}
+
+/* NULL with a flag is the empty value, and without one it is none. */
+static inline result table_compare_and_swap(const siltstone_table *table, const char *key,
+                                            size_t key_len, bool has_expected, const char *expected,
+                                            size_t expected_len, bool has_value, const char *value,
+                                            size_t value_len) {
+  result r = {0};
+  if (has_expected && !expected) expected = "";
+  if (has_value && !value) value = "";
+  r.error = siltstone_table_compare_and_swap(table, key, key_len, expected, expected_len, value,
+                                             value_len, &r.flag);
+  return r;
 }
 
 static inline result table_stats(const siltstone_table *table) {

@@ -142,6 +142,20 @@ func (db *DB) Tables() (map[string]TableInfo, error) {
 	return tables, json.Unmarshal(text, &tables)
 }
 
+// DiskUsage returns the bytes of the files of each table.
+func (db *DB) DiskUsage() (map[string]uint64, error) {
+	if err := db.acquire(); err != nil {
+		return nil, err
+	}
+	defer db.release()
+	text, err := takeText(C.db_disk_usage(db.c()))
+	if err != nil {
+		return nil, err
+	}
+	var usage map[string]uint64
+	return usage, json.Unmarshal(text, &usage)
+}
+
 // Write applies batches to tables of the store, to all of them or to none. The tables are on lsm,
 // trie or silt. The batches stay as they are.
 //

@@ -105,6 +105,22 @@ func (t *Table) Merge(key, operand []byte) error {
 		bytes(operand), length(operand)))
 }
 
+// CompareAndSwap sets the value of a key to value, or removes the key if that is nil, if its value is
+// expected, or if it has none and expected is nil; atomically and buffered. The new value does not
+// expire. It reports whether the value was the expected one.
+//
+// Errors: those of reads and writes.
+func (t *Table) CompareAndSwap(key, expected, value []byte) (bool, error) {
+	if err := t.acquire(); err != nil {
+		return false, err
+	}
+	defer t.release()
+	swapped := C.table_compare_and_swap(t.c(), bytes(key), length(key),
+		C.bool(expected != nil), bytes(expected), length(expected),
+		C.bool(value != nil), bytes(value), length(value))
+	return bool(swapped.flag), check(swapped.error)
+}
+
 // Write applies a batch atomically. The batch stays as it is, and can be changed and applied again.
 func (t *Table) Write(batch *Batch) error { return t.write(batch, false) }
 
@@ -220,6 +236,20 @@ func (t *Table) Count() (uint64, error) {
 	defer t.release()
 	var count C.uint64_t
 	err := check(C.siltstone_table_count(t.c(), &count))
+	return uint64(count), err
+}
+
+// ApproximateLen estimates the number of keys without reading any. Entries that were overwritten or
+// deleted count until compaction has removed them; exact on mica.
+//
+// Errors: [ErrUnsupported] on skimpy.
+func (t *Table) ApproximateLen() (uint64, error) {
+	if err := t.acquire(); err != nil {
+		return 0, err
+	}
+	defer t.release()
+	var count C.uint64_t
+	err := check(C.siltstone_table_approximate_len(t.c(), &count))
 	return uint64(count), err
 }
 

@@ -26,6 +26,51 @@ func TestTable_DeletesAndCompactsRanges(t *testing.T) {
 	fails(t, newTestTable(t, "mica").DeleteRange(nil, nil), ErrUnsupported)
 }
 
+func TestTable_ComparesAndSwaps(t *testing.T) {
+	table := newTestTable(t, "lsm")
+	key, empty, one := []byte("k"), []byte{}, []byte("1")
+	for _, swap := range []struct {
+		expected, value []byte
+		swapped         bool
+		left            string
+	}{
+		{one, one, false, "<none>"},
+		{empty, one, false, "<none>"},
+		{nil, empty, true, ""},
+		{nil, one, false, ""},
+		{empty, one, true, "1"},
+		{one, nil, true, "<none>"},
+		{nil, nil, true, "<none>"},
+	} {
+		swapped, err := table.CompareAndSwap(key, swap.expected, swap.value)
+		ok(t, err)
+		equal(t, swapped, swap.swapped)
+		equal(t, get(t, table, "k"), swap.left)
+	}
+}
+
+func TestTable_EstimatesSizes(t *testing.T) {
+	db := newDB(t)
+	table, err := db.TableOrCreate("t", "lsm", nil)
+	ok(t, err)
+	defer table.Close()
+	for _, key := range []string{"a", "b", "c"} {
+		ok(t, table.Put([]byte(key), []byte("1")))
+	}
+	ok(t, table.Flush())
+	count, err := table.ApproximateLen()
+	ok(t, err)
+	equal(t, count >= 3, true)
+	usage, err := db.DiskUsage()
+	ok(t, err)
+	equal(t, len(usage) == 1 && usage["t"] > 0, true)
+	flash, err := db.TableOrCreate("flash", "skimpy", nil)
+	ok(t, err)
+	defer flash.Close()
+	_, err = flash.ApproximateLen()
+	fails(t, err, ErrUnsupported)
+}
+
 func TestTable_ChangesOptions(t *testing.T) {
 	table := newTestTable(t, "lsm")
 	later, err := table.SetOptions(map[string]string{"cache": "2MiB", "levels": "64MiB:1GiB:10GiB"})

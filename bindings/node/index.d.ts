@@ -5,7 +5,8 @@ import {
   AbstractDatabaseOptions,
   AbstractDelOptions,
   AbstractOpenOptions,
-  AbstractPutOptions
+  AbstractPutOptions,
+  AbstractSnapshot
 } from 'abstract-level'
 
 /** Options of a database; each can be given to `open` as well. */
@@ -37,6 +38,56 @@ export type PutOptions<K, V> = AbstractPutOptions<K, V> & WriteOptions
 export type DelOptions<K> = AbstractDelOptions<K> & WriteOptions
 export type BatchOptions<K, V> = AbstractBatchOptions<K, V> & WriteOptions
 
+/** Options of a change feed. */
+export interface ChangeOptions {
+  /** Shows changes before they are durable. A power cut may take changes that were shown. Default: false. */
+  includeUnsynced?: boolean
+  /** Default: that of the database. */
+  keyEncoding?: string
+  /** Default: that of the database. */
+  valueEncoding?: string
+}
+
+/** An operation of a change. Later versions may add types. */
+export type ChangeOperation<K = string, V = string> =
+  /** `expiresAt` is in milliseconds since 1970; missing: never. */
+  | { type: 'put', key: K, value: V, expiresAt?: number }
+  | { type: 'del', key: K }
+  /** Removes every key from `start` to before `end`; without an `end`, to the last one. */
+  | { type: 'delRange', start: K, end: K | undefined }
+  /** Merges `operand` into the value of `key`. */
+  | { type: 'merge', key: K, operand: Buffer }
+
+/** A committed change: one batch. */
+export interface Change<K = string, V = string> {
+  /**
+   * `cleared`: every key was removed. `ingested`: sorted files were ingested, whose content is not in
+   * the feed: read the table. Later versions may add kinds.
+   */
+  kind: 'write' | 'cleared' | 'ingested'
+  /** The sequence number of its last operation: a consumer that has applied it resumes after it. */
+  sequence: number
+  /** The number of the batch over several tables of which it is a part; 0: none. */
+  part: number
+  /** The operations of a write, in order. */
+  operations: Array<ChangeOperation<K, V>>
+}
+
+/** The committed changes of a table. An error ends it: begin again after its `sequence`. */
+export interface Changes<K = string, V = string> extends AsyncIterableIterator<Change<K, V>> {
+  /** That of the last change that was returned, or the one after which the feed begins. */
+  get sequence (): number
+  /** Ends the feed; a `next` that waits returns. A loop that is left does so itself. */
+  close (): Promise<void>
+  [Symbol.asyncDispose] (): Promise<void>
+}
+
+/** A table as of the creation of the snapshot. */
+export interface SiltstoneSnapshot extends AbstractSnapshot {
+  /** The sequence number up to which it shows writes: a change feed resumes after it. */
+  get sequence (): number
+}
+
 /** A table of a store in a directory. */
 export class SiltstoneLevel<K = string, V = string>
   extends AbstractLevel<Buffer, K, V> {
@@ -50,6 +101,17 @@ export class SiltstoneLevel<K = string, V = string>
   put<KX = K, VX = V> (key: KX, value: VX, options: PutOptions<KX, VX>): Promise<void>
   del (key: K): Promise<void>
   del<KX = K> (key: KX, options: DelOptions<KX>): Promise<void>
+
+  snapshot (options?: any): SiltstoneSnapshot
+
+  /**
+   * The committed changes after a sequence number, each once it is durable; from the first one on by
+   * default. It waits for more and never ends by itself. The table's options `log_retention` and
+   * `log_retention_time` say how much of the log is kept: `next` fails with
+   * `SILTSTONE_CHANGES_UNAVAILABLE` if that is too little. Copy the table from a snapshot then, and
+   * resume after its `sequence`.
+   */
+  changes<KX = K, VX = V> (since?: number, options?: ChangeOptions): Changes<KX, VX>
 
   /** Runs flushes and compactions until none is due. */
   maintain (): Promise<void>

@@ -589,6 +589,14 @@ siltstone_error *siltstone_table_rename(const siltstone_db *db,
 siltstone_error *siltstone_tables(const siltstone_db *db, char **json);
 
 /*
+ The bytes of the files of each table as a JSON object, e.g. {"stock":4096}. Free *json with
+ siltstone_free().
+
+ Errors: IO; CLOSED.
+ */
+siltstone_error *siltstone_disk_usage(const siltstone_db *db, char **json);
+
+/*
  Applies batches[i] to tables[i], for all of `count` tables of the store, or none of them. With
  `synced` all survive a power cut once this returns. The batches stay as they are.
 
@@ -945,6 +953,23 @@ siltstone_error *siltstone_table_merge(const siltstone_table *table,
                                        size_t operand_len);
 
 /*
+ Sets the value of a key to `new_value`, or removes the key if that is NULL, if its value is
+ `expected`, or if it has none and `expected` is NULL; atomically and buffered. The new value
+ does not expire. *is_swapped is set to whether the value was the expected one. The empty value
+ is a pointer that is not NULL with the length 0.
+
+ Errors: those of reads and writes.
+ */
+siltstone_error *siltstone_table_compare_and_swap(const siltstone_table *table,
+                                                  const char *key,
+                                                  size_t key_len,
+                                                  const char *expected,
+                                                  size_t expected_len,
+                                                  const char *new_value,
+                                                  size_t new_value_len,
+                                                  bool *is_swapped);
+
+/*
  Applies a batch atomically. With `synced` it survives a power cut once this returns. The batch
  stays as it is, and can be changed and applied again.
  */
@@ -1002,7 +1027,9 @@ siltstone_error *siltstone_table_set_options(const siltstone_table *table,
                                              char **json);
 
 /*
- Counters and sizes as a JSON object. Free *json with siltstone_free().
+ Counters and sizes as a JSON object: bytes of memory by structure in "memory", with
+ "block_cache" and "memtable", files per level in "levels", cache hits and jobs in "counters",
+ bytes by purpose in "io", waiting times of writers in "stall". Free *json with siltstone_free().
  */
 siltstone_error *siltstone_table_stats(const siltstone_table *table, char **json);
 
@@ -1010,6 +1037,14 @@ siltstone_error *siltstone_table_stats(const siltstone_table *table, char **json
  Counts the keys by a scan. The cost grows with their number.
  */
 siltstone_error *siltstone_table_count(const siltstone_table *table, uint64_t *count);
+
+/*
+ Estimates the number of keys without reading any. Entries that were overwritten or deleted count
+ until compaction has removed them; exact on mica.
+
+ Errors: UNSUPPORTED on skimpy.
+ */
+siltstone_error *siltstone_table_approximate_len(const siltstone_table *table, uint64_t *count);
 
 /*
  Copies the value of a key. *value gets the bytes, followed by a NUL that *value_len does not

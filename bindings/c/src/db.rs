@@ -173,6 +173,21 @@ pub extern "C" fn siltstone_tables(
     })
 }
 
+/// The bytes of the files of each table as a JSON object, e.g. {"stock":4096}. Free *json with
+/// siltstone_free().
+///
+/// Errors: IO; CLOSED.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_disk_usage(
+    db: Option<&SiltstoneDb>,
+    json: Option<&mut MaybeUninit<*mut c_char>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let mut json = Output::text(json, "json")?;
+        json.set_json(&required(db, "db")?.0.disk_usage()?)
+    })
+}
+
 /// Applies batches[i] to tables[i], for all of `count` tables of the store, or none of them. With
 /// `synced` all survive a power cut once this returns. The batches stay as they are.
 ///

@@ -146,6 +146,42 @@ pub unsafe extern "C" fn siltstone_table_merge(
     })
 }
 
+/// Sets the value of a key to `new_value`, or removes the key if that is NULL, if its value is
+/// `expected`, or if it has none and `expected` is NULL; atomically and buffered. The new value
+/// does not expire. *is_swapped is set to whether the value was the expected one. The empty value
+/// is a pointer that is not NULL with the length 0.
+///
+/// Errors: those of reads and writes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_table_compare_and_swap(
+    table: Option<&SiltstoneTable>,
+    key: *const c_char,
+    key_len: usize,
+    expected: *const c_char,
+    expected_len: usize,
+    new_value: *const c_char,
+    new_value_len: usize,
+    is_swapped: Option<&mut MaybeUninit<bool>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let is_swapped = required(is_swapped, "is_swapped")?;
+        is_swapped.write(false);
+        // SAFETY: the caller passes pointers to as many bytes as the lengths say.
+        let (key, expected_bytes, new_bytes) = unsafe {
+            (
+                bytes(key, key_len, "key")?,
+                bytes(expected, expected_len, "expected")?,
+                bytes(new_value, new_value_len, "new_value")?,
+            )
+        };
+        let expected = (!expected.is_null()).then_some(expected_bytes);
+        let new_value = (!new_value.is_null()).then_some(new_bytes);
+        let compared = inner(table)?.compare_and_swap(key, expected, new_value)?;
+        is_swapped.write(compared.is_ok());
+        Ok(())
+    })
+}
+
 /// Applies a batch atomically. With `synced` it survives a power cut once this returns. The batch
 /// stays as it is, and can be changed and applied again.
 #[unsafe(no_mangle)]
@@ -235,7 +271,9 @@ pub unsafe extern "C" fn siltstone_table_set_options(
     })
 }
 
-/// Counters and sizes as a JSON object. Free *json with siltstone_free().
+/// Counters and sizes as a JSON object: bytes of memory by structure in "memory", with
+/// "block_cache" and "memtable", files per level in "levels", cache hits and jobs in "counters",
+/// bytes by purpose in "io", waiting times of writers in "stall". Free *json with siltstone_free().
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_table_stats(
     table: Option<&SiltstoneTable>,
@@ -254,6 +292,26 @@ pub extern "C" fn siltstone_table_count(
         let count = required(count, "count")?;
         count.write(0);
         count.write(inner(table)?.len()?);
+        Ok(())
+    })
+}
+
+/// Estimates the number of keys without reading any. Entries that were overwritten or deleted count
+/// until compaction has removed them; exact on mica.
+///
+/// Errors: UNSUPPORTED on skimpy.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_table_approximate_len(
+    table: Option<&SiltstoneTable>,
+    count: Option<&mut MaybeUninit<u64>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let count = required(count, "count")?;
+        count.write(0);
+        let table = inner(table)?;
+        table.check_open()?;
+        let estimate = table.approximate_len();
+        count.write(estimate.ok_or_else(|| table.engine().unsupported("an estimated length"))?);
         Ok(())
     })
 }

@@ -1,5 +1,6 @@
-//! Runs the tests of the packages for Go, Java and Node, the programs of their READMEs, and the
-//! program of the book's page "Other languages" in C, Go, Java and Node on one store.
+//! Runs the tests of the packages for Go, Java and Node, the programs of their READMEs, and in C,
+//! Go, Java and Node the program of the book's page "Other languages" on one store, and those that
+//! `bindings/compare-languages` measures.
 //!
 //! A language whose tools are not installed is skipped, with a line on standard error; for Node
 //! these are the packages of `npm install` too. Nothing is downloaded, and nothing is written into
@@ -323,36 +324,43 @@ fn node_package_passes_its_tests() {
     assert_eq!(output, expected);
 }
 
-#[test]
-fn programs_in_all_languages_count_in_one_store() {
-    let scratch = tempfile::tempdir().unwrap();
-    let store = scratch.path().join("visits");
+/// An example in C, Go, Java and Node, where they can run, in this order.
+fn examples(name: &str, scratch: &Path) -> Vec<(&'static str, Program)> {
     let mut programs: Vec<(&str, Program)> = Vec::new();
-    let c = scratch.path().join("languages-c");
-    compile("examples/languages.c", &c, &[]);
+    let c = scratch.join(format!("{name}-c"));
+    compile(&format!("examples/{name}.c"), &c, &[]);
     programs.push(("c", Box::new(move || Command::new(&c))));
     if has_go() {
-        let program = scratch.path().join("languages-go");
+        let program = scratch.join(format!("{name}-go"));
         let mut build = go(&bindings().join("go"));
-        run(build.arg("build").arg("-o").arg(&program).arg("./examples/languages"));
+        run(build.arg("build").arg("-o").arg(&program).arg(format!("./examples/{name}")));
         programs.push(("go", Box::new(move || Command::new(&program))));
     }
     if let Some(java) = Java::build() {
-        let classes = scratch.path().join("classes");
+        let classes = scratch.join("classes");
         java.compile(&bindings().join("java/examples"), &classes);
+        let class = in_camel_case(name, true);
         programs.push((
             "java",
             Box::new(move || {
                 let mut program = java.program(&classes);
-                program.arg("Languages");
+                program.arg(&class);
                 program
             }),
         ));
     }
     if has_node() {
-        let program = || node(Path::new("examples/languages.js"));
-        programs.push(("node", Box::new(program)));
+        let source = format!("examples/{name}.js");
+        programs.push(("node", Box::new(move || node(Path::new(&source)))));
     }
+    programs
+}
+
+#[test]
+fn programs_in_all_languages_count_in_one_store() {
+    let scratch = tempfile::tempdir().unwrap();
+    let store = scratch.path().join("visits");
+    let programs = examples("languages", scratch.path());
     // The names are in the order of keys, and each program runs after those before it.
     for round in 1..=2 {
         for (turn, (name, program)) in programs.iter().enumerate() {
@@ -363,5 +371,33 @@ fn programs_in_all_languages_count_in_one_store() {
             let output = run(program().arg(&store));
             assert_eq!(output, lines.collect::<String>(), "{name}, round {round}");
         }
+    }
+}
+
+/// What `bindings/compare-languages` does, without builds for speed and with few keys.
+#[test]
+fn measured_programs_read_the_stores_of_each_other() {
+    let scratch = tempfile::tempdir().unwrap();
+    let programs = examples("speed", scratch.path());
+    let command = |program: &Program, mode: &str, writer: &str, count: &str| {
+        let mut command = program();
+        command.arg(mode).arg(scratch.path().join(writer)).arg(count);
+        command
+    };
+    let parts = |output: &str| -> Vec<String> {
+        let part = |line: &str| line.split(' ').next().unwrap().to_owned();
+        output.lines().map(part).collect()
+    };
+    for (name, program) in &programs {
+        let output = run(&mut command(program, "write", name, "250"));
+        assert_eq!(parts(&output), ["fill", "put"], "{name}");
+    }
+    let writers = programs.iter().cycle().skip(programs.len() - 1);
+    for ((name, program), (writer, _)) in programs.iter().zip(writers) {
+        let output = run(&mut command(program, "read", writer, "250"));
+        assert_eq!(parts(&output), ["scan", "get"], "{name} reads what {writer} wrote");
+        // An entry too much.
+        let refused = command(program, "read", writer, "249").output().unwrap();
+        assert!(!refused.status.success(), "{name}");
     }
 }

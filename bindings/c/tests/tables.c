@@ -51,6 +51,47 @@ static void change_options(siltstone_table *table) {
   CHECK(json == NULL);
 }
 
+static bool swaps(siltstone_table *table, const char *expected, const char *value) {
+  bool is_swapped;
+  OK(siltstone_table_compare_and_swap(table, S("k"), expected, expected ? strlen(expected) : 0, value,
+                                      value ? strlen(value) : 0, &is_swapped));
+  return is_swapped;
+}
+
+static void compare_and_swap(siltstone_table *table) {
+  bool is_swapped;
+  CHECK(!swaps(table, "1", "2") && !swaps(table, "", "2") && has(table, "k", NULL));
+  CHECK(swaps(table, NULL, "") && has(table, "k", ""));
+  CHECK(!swaps(table, NULL, "1") && swaps(table, "", "1") && has(table, "k", "1"));
+  CHECK(!swaps(table, "2", NULL) && has(table, "k", "1"));
+  CHECK(swaps(table, "1", NULL) && has(table, "k", NULL));
+  FAILS(siltstone_table_compare_and_swap(table, NULL, 1, NULL, 0, NULL, 0, &is_swapped),
+        SILTSTONE_CODE_INVALID, "'key'");
+  CHECK(!is_swapped);
+  FAILS(siltstone_table_compare_and_swap(table, S("k"), NULL, 1, NULL, 0, &is_swapped),
+        SILTSTONE_CODE_INVALID, "'expected'");
+  FAILS(siltstone_table_compare_and_swap(table, S("k"), NULL, 0, NULL, 1, &is_swapped),
+        SILTSTONE_CODE_INVALID, "'new_value'");
+}
+
+static void sizes(siltstone_db *db, siltstone_table *table) {
+  uint64_t count;
+  char *json;
+  siltstone_table *flash;
+  for (char key[] = "a"; *key <= 'j'; ++*key) OK(siltstone_table_put(table, S(key), S("1")));
+  OK(siltstone_table_flush(table));
+  OK(siltstone_table_approximate_len(table, &count));
+  CHECK(count >= 10);
+  OK(siltstone_table_open_or_create(db, "flash", "skimpy", NULL, 0, &flash));
+  FAILS(siltstone_table_approximate_len(flash, &count), SILTSTONE_CODE_UNSUPPORTED, "skimpy");
+  CHECK(count == 0);
+  siltstone_table_free(flash);
+  OK(siltstone_disk_usage(db, &json));
+  const char *usage = strstr(json, "\"right\":");
+  CHECK(usage && atoll(usage + strlen("\"right\":")) > 0 && strstr(json, "\"flash\":"));
+  siltstone_free(json);
+}
+
 static void merge(siltstone_table *table) {
   char *value;
   size_t len;
@@ -133,11 +174,14 @@ int main(int argc, char **argv) {
     OK(siltstone_table_open_or_create(db, names[i], "lsm", NULL, 0, &tables[i]));
   delete_ranges(tables[0]);
   change_options(tables[0]);
+  compare_and_swap(tables[0]);
   write_over_tables(db, tables[0], tables[1]);
   load(tables[1], argv[1]);
+  sizes(db, tables[1]);
   merge(tables[2]);
   for (int i = 0; i < 3; ++i) siltstone_table_free(tables[i]);
   OK(siltstone_close(db));
+  FAILS(siltstone_disk_usage(db, &(char *){0}), SILTSTONE_CODE_CLOSED, "closed");
   siltstone_db_free(db);
   puts("ok");
   return 0;

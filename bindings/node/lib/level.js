@@ -13,6 +13,7 @@ const fs = require('fs')
 const path = require('path')
 const { AbstractLevel } = require('abstract-level')
 const library = require('./library')
+const { SiltstoneChanges } = require('./changes')
 const { SiltstoneIterator, bounds } = require('./iterator')
 const { SiltstoneSnapshot } = require('./snapshot')
 
@@ -34,7 +35,7 @@ class SiltstoneLevel extends AbstractLevel {
       createIfMissing: true,
       errorIfExists: true,
       additionalMethods: {
-        checkpoint: true, compactRange: true, maintain: true, stats: true, sync: true
+        changes: true, checkpoint: true, compactRange: true, maintain: true, stats: true, sync: true
       }
     }, options)
     this._location = location
@@ -228,6 +229,11 @@ class SiltstoneLevel extends AbstractLevel {
 
   _snapshot (options) {
     return new SiltstoneSnapshot(this, options)
+  }
+
+  // The committed changes after a sequence number, from the first one on by default.
+  changes (since = 0, options = {}) {
+    return new SiltstoneChanges(this, since, options)
   }
 
   // Runs flushes and compactions until none is due.

@@ -26,10 +26,19 @@ const OUT_SIZE = koffi.out(koffi.pointer('size_t'))
 const OUT_BOOL = koffi.out(koffi.pointer('bool'))
 const OUT_HANDLES = koffi.pointer('void *')
 const READ = [HANDLE, ...BYTES]
+const CHANGE_OP = koffi.struct('siltstone_change_op', {
+  kind: 'int32_t',
+  key: 'void *',
+  key_len: 'size_t',
+  value: 'void *',
+  value_len: 'size_t',
+  expires_at: 'uint64_t'
+})
 
 // Without a result.
 const PROCEDURES = {
   batch_free: [HANDLE],
+  changes_free: [HANDLE],
   cursor_free: [HANDLE],
   db_free: [HANDLE],
   error_free: [HANDLE],
@@ -48,6 +57,7 @@ const PROCEDURES = {
 const FALLIBLE = {
   batch_put: [HANDLE, ...BYTES, ...BYTES],
   batch_delete: [HANDLE, ...BYTES],
+  changes_next: [HANDLE, 'uint64_t', OUT_BOOL],
   checkpoint: [HANDLE, 'str'],
   close: [HANDLE],
   cursor_read: [HANDLE, 'bool', 'size_t', 'size_t', OUT_HANDLE, OUT_SIZE, OUT_SIZE],
@@ -57,6 +67,7 @@ const FALLIBLE = {
   open: ['str', HANDLE, OUT_HANDLE],
   open_or_create: ['str', HANDLE, OUT_HANDLE],
   snapshot_create: [HANDLE, OUT_HANDLE],
+  table_changes: [HANDLE, 'uint64_t', 'bool', OUT_HANDLE],
   table_clear: [HANDLE],
   table_compact_range: [HANDLE, ...BYTES, ...BYTES],
   table_delete_range: [HANDLE, ...BYTES, ...BYTES],
@@ -76,13 +87,21 @@ for (const of of ['table', 'snapshot']) {
 
 const errorCode = library.func('siltstone_error_code', 'int32_t', [HANDLE])
 const errorMessage = library.func('siltstone_error_message', 'str', [HANDLE])
+const memcpy = koffi.load(null).func('memcpy', HANDLE, ['uint8_t *', 'const void *', 'size_t'])
 const create = name => library.func(`siltstone_${name}`, HANDLE, [])
 const functions = {
   batch_create: create('batch_create'),
+  changes_count: library.func('siltstone_changes_count', 'size_t', [HANDLE]),
+  changes_kind: library.func('siltstone_changes_kind', 'int32_t', [HANDLE]),
+  changes_op: library.func('siltstone_changes_op', 'bool',
+    [HANDLE, 'size_t', koffi.out(koffi.pointer(CHANGE_OP))]),
+  changes_part: library.func('siltstone_changes_part', 'uint64_t', [HANDLE]),
+  changes_sequence: library.func('siltstone_changes_sequence', 'uint64_t', [HANDLE]),
   cursor_key: library.func('siltstone_cursor_key', HANDLE, [HANDLE, OUT_SIZE]),
   cursor_valid: library.func('siltstone_cursor_valid', 'bool', [HANDLE]),
   cursor_value: library.func('siltstone_cursor_value', HANDLE, [HANDLE, OUT_SIZE]),
   options_create: create('options_create'),
+  snapshot_sequence: library.func('siltstone_snapshot_sequence', 'uint64_t', [HANDLE]),
   version: library.func('siltstone_version', 'str', [])
 }
 for (const [name, types] of Object.entries(PROCEDURES)) {
@@ -165,9 +184,11 @@ function later (name, ...values) {
   })
 }
 
-// A copy of memory of the library.
+// A copy of memory of the library. A view of it by koffi costs several times as much as this call.
 function copy (pointer, length) {
-  return length === 0 ? Buffer.alloc(0) : Buffer.from(Buffer.from(koffi.view(pointer, length)))
+  const bytes = Buffer.allocUnsafe(length)
+  if (length > 0) memcpy(bytes, pointer, length)
+  return bytes
 }
 
 // A copy of memory that the library has allocated, which is freed; undefined for null.

@@ -13,6 +13,11 @@ class SiltstoneSnapshot extends AbstractSnapshot {
     this._handle = handle[0]
   }
 
+  // The sequence number up to which the snapshot shows writes: a change feed resumes after it.
+  get sequence () {
+    return library.snapshot_sequence(this._handle)
+  }
+
   // Reads, and keeps the snapshot from being closed until then: abstract-level does so only until
   // `has` and `hasMany` have begun.
   async _use (read) {

@@ -157,6 +157,92 @@ test('store is synced, compacted and copied while it is open', async t => {
   await copy.close()
 })
 
+test('changes are followed from a sequence number on, and applied elsewhere', async t => {
+  const tableOptions = { log_retention: '64MiB' }
+  const db = new SiltstoneLevel(location(), { tableOptions })
+  const copy = new SiltstoneLevel(location())
+  const changes = db.changes()
+  await db.put('a', '1')
+  await db.batch([{ type: 'put', key: 'b', value: '2' }, { type: 'del', key: 'a' }], { sync: true })
+  await db.clear({ gte: 'x', lt: 'y' })
+  await db.clear({ gte: 'y' })
+  await db.sync()
+  await db.clear()
+  const all = []
+  for await (const change of changes) {
+    all.push(change)
+    if (change.kind === 'cleared') break
+  }
+  t.same(all.map(change => change.operations), [
+    [{ type: 'put', key: 'a', value: '1' }],
+    [{ type: 'put', key: 'b', value: '2' }, { type: 'del', key: 'a' }],
+    [{ type: 'delRange', start: 'x', end: 'y' }],
+    [{ type: 'delRange', start: 'y', end: undefined }],
+    []
+  ])
+  t.same(all.map(change => change.kind), ['write', 'write', 'write', 'write', 'cleared'])
+  t.same(all.map(change => change.part), [0, 0, 0, 0, 0])
+  t.same(all.slice(0, 4).map(change => change.sequence), [1, 3, 4, 5])
+  t.is(changes.sequence, all[4].sequence)
+  t.same(await changes.next(), { done: true, value: undefined }, 'the loop has closed the feed')
+
+  await copy.batch([...all[0].operations, ...all[1].operations])
+  t.same(await copy.iterator().all(), [['b', '2']])
+  const buffers = db.changes(all[0].sequence, { keyEncoding: 'buffer', valueEncoding: 'buffer' })
+  const { value: second } = await buffers.next()
+  t.same(second.operations[0], { type: 'put', key: Buffer.from('b'), value: Buffer.from('2') })
+  const beyond = db.changes(1000)
+  const error = await beyond.next().then(() => null, error => error)
+  t.is(error.code, 'SILTSTONE_CHANGES_UNAVAILABLE')
+  t.is((await beyond.next()).done, true)
+  await copy.close()
+  await db.close()
+})
+
+test('changes wait for durability, and for later writes', async t => {
+  const db = new SiltstoneLevel(location(), { tableOptions: { log_retention: '64MiB' } })
+  await db.put('a', '1')
+  const [durable, all] = [db.changes(), db.changes(0, { includeUnsynced: true })]
+  let isShown = false
+  const next = durable.next().then(next => { isShown = true; return next })
+  const first = (await all.next()).value
+  t.is(first.operations[0].value, '1')
+  await new Promise(resolve => setTimeout(resolve, 50))
+  t.is(isShown, false, 'the change is not durable yet')
+  await db.sync()
+  t.is((await next).value.sequence, first.sequence)
+
+  // Two calls wait at the same time, and get the changes in order.
+  const waiting = [all.next(), all.next()]
+  await db.put('b', '2')
+  await db.put('c', '3')
+  t.same((await Promise.all(waiting)).map(next => next.value.operations[0].key), ['b', 'c'])
+  const snapshot = db.snapshot()
+  t.is(snapshot.sequence, all.sequence)
+  await snapshot.close()
+  await db.close()
+})
+
+test('feeds that wait end when they or their database are closed', async t => {
+  const db = new SiltstoneLevel(location())
+  const [own, other] = [db.changes(), db.changes()]
+  const [ownNext, otherNext] = [own.next(), other.next().then(() => null, error => error)]
+  await new Promise(resolve => setTimeout(resolve, 30))
+  await own.close()
+  t.is((await ownNext).done, true)
+  await db.close()
+  t.is((await otherNext).code, 'LEVEL_DATABASE_NOT_OPEN')
+  t.is((await other.next()).done, true)
+  t.is(db._calls, 0)
+
+  // Before the database is open.
+  const early = new SiltstoneLevel(location())
+  const earlyNext = early.changes().next().then(() => null, error => error)
+  await early.close()
+  const error = await earlyNext
+  t.ok(error === null || error.code === 'LEVEL_DATABASE_NOT_OPEN', error && error.code)
+})
+
 test('package that is loaded behind another user of koffi says so', t => {
   const load = settings => execFileSync(process.execPath, ['-e', `
     const koffi = require('koffi')

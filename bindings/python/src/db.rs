@@ -134,6 +134,11 @@ impl Db {
         Ok(())
     }
 
+    /// The bytes of the files of each table.
+    fn disk_usage(&self, py: Python<'_>) -> PyResult<BTreeMap<String, u64>> {
+        py.detach(|| self.0.disk_usage()).map_err(raise)
+    }
+
     /// Makes every write that has returned, to any table, durable against a power cut.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.sync()).map_err(raise)

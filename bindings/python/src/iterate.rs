@@ -1,8 +1,8 @@
 //! Iterators over entries, keys and values.
 //!
-//! An iterator fetches entries in chunks, detached from the interpreter. A chunk grows from 1 to 64
-//! entries, so that `next(iter(table))` stays cheap. In a transaction it has 1 entry, because every
-//! entry fetched counts as read.
+//! An iterator fetches entries in chunks, detached from the interpreter, and returns those of a
+//! chunk without detaching. A chunk grows from 1 to 64 entries, so that `next(iter(table))` stays
+//! cheap. In a transaction it has 1 entry, because every entry fetched counts as read.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -69,6 +69,11 @@ impl Entries {
         Entries { part, is_reverse, max_chunk, state }
     }
 
+    /// An entry that was fetched before; `None` also while another thread fetches.
+    fn fetched(&self) -> Option<Fetched> {
+        self.state.try_lock().ok()?.fetched.pop_front()
+    }
+
     fn fetch(&self) -> Option<Fetched> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let State { scan, fetched, chunk } = &mut *state;
@@ -88,7 +93,9 @@ impl Entries {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some(entry) = py.detach(|| self.fetch()) else { return Ok(None) };
+        // Detaching costs more than the rest.
+        let entry = self.fetched().or_else(|| py.detach(|| self.fetch()));
+        let Some(entry) = entry else { return Ok(None) };
         let (key, value) = entry.map_err(raise)?;
         Ok(Some(match self.part {
             Part::Items => pair(py, &key, &value)?.into_any(),

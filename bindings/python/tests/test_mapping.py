@@ -169,3 +169,17 @@ def test_threads_share_a_table(table):
     for thread in threads:
         thread.join()
     assert len(table) == 800
+
+
+def test_threads_share_an_iterator(table):
+    keys = [b"%05d" % number for number in range(5000)]
+    with table.batch() as batch:
+        for key in keys:
+            batch[key] = b"v"
+    shared, parts = iter(table), [[] for _ in range(4)]
+    threads = [threading.Thread(target=part.extend, args=(shared,)) for part in parts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(sum(parts, [])) == keys and all(part == sorted(part) for part in parts)

@@ -34,7 +34,7 @@ def test_closed_store_refuses_calls(tmp_path):
         table = db.table("t", options={"memtable": "1MiB"})
         table[b"k"] = b"v"
         snapshot = table.snapshot()
-    for attempt in (lambda: table[b"k"], lambda: snapshot[b"k"], lambda: db["t"], db.sync):
+    for attempt in (lambda: table[b"k"], lambda: snapshot[b"k"], lambda: db["t"], db.sync, db.disk_usage):
         with pytest.raises(siltstone.ClosedError):
             attempt()
     db.close()
@@ -70,6 +70,7 @@ def test_statistics_and_maintenance(db, table):
     table.flush()
     table.maintain()
     assert table.stats()["writes"] == 1000 and table.approximate_len() >= 1000
+    assert list(db.disk_usage()) == ["t"] and db.disk_usage()["t"] > 1000
     assert db.verify()["tables"]["t"]["damage"] == []
     assert repr(table) == "<siltstone.Table 't' on lsm>"
 

@@ -1,25 +1,54 @@
-//! Caches: their capacity. Each database has a block cache of its own of this size.
+//! Caches: their capacity, and what is in use. Each database has a block cache of its own of this
+//! size; the usage of a cache is that of all databases with it that are open for writing.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use shim::boundary::Pointer;
+use store::Engine;
 
 use crate::exports::exports;
 use crate::scalars::{HasScalars, Plain};
 
-/// A cache.
+/// A cache. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Cache(Arc<AtomicU64>);
+pub struct Cache(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    capacity: AtomicU64,
+    /// The tables of the databases that were opened with it.
+    users: Mutex<Vec<Weak<dyn Engine>>>,
+}
 
 impl Cache {
+    /// A cache of a capacity in bytes.
+    pub fn new(capacity: u64) -> Self {
+        Cache(Arc::new(Shared { capacity: capacity.into(), users: Mutex::default() }))
+    }
+
     fn create(capacity: u64) -> Pointer<Cache> {
-        Pointer::new(Cache(Arc::new(AtomicU64::new(capacity))))
+        Pointer::new(Cache::new(capacity))
     }
 
     /// The capacity in bytes, at least 1.
     pub fn capacity(&self) -> u64 {
-        self.0.load(Ordering::Relaxed).max(1)
+        self.0.capacity.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Counts the block cache of a table as a part of this one, as long as the table is open.
+    pub fn add_user(&self, table: &Arc<dyn Engine>) {
+        let mut users = self.0.users.lock();
+        users.retain(|user| user.strong_count() > 0);
+        users.push(Arc::downgrade(table));
+    }
+
+    /// The bytes in the block caches of the databases that use it.
+    fn usage(&self) -> u64 {
+        let users: Vec<_> = self.0.users.lock().iter().filter_map(Weak::upgrade).collect();
+        let usage = |user: &Arc<dyn Engine>| user.stats().memory.get("block_cache").copied();
+        users.iter().filter_map(usage).sum()
     }
 }
 
@@ -71,30 +100,30 @@ exports! {
 
     /// The capacity, for databases that are opened later.
     fn rocksdb_cache_set_capacity(cache: &Cache, capacity: usize) {
-        cache.0.store(capacity as u64, Ordering::Relaxed)
+        cache.0.capacity.store(capacity as u64, Ordering::Relaxed)
     }
 
     /// The capacity.
     fn rocksdb_cache_get_capacity(cache: &Cache) -> usize {
-        cache.0.load(Ordering::Relaxed) as usize
+        cache.0.capacity.load(Ordering::Relaxed) as usize
     }
 
-    /// 0: the databases have caches of their own, see the property `rocksdb.block-cache-usage`.
-    fn rocksdb_cache_get_usage(_cache: &Cache) -> usize {
-        0
+    /// The bytes in the caches of the databases with it that are open for writing.
+    fn rocksdb_cache_get_usage(cache: &Cache) -> usize {
+        cache.usage() as usize
     }
 
-    /// 0, as rocksdb_cache_get_usage().
+    /// 0: what a read uses is copied.
     fn rocksdb_cache_get_pinned_usage(_cache: &Cache) -> usize {
         0
     }
 
-    /// 0, as rocksdb_cache_get_usage().
+    /// 0: the caches do not count it.
     fn rocksdb_cache_get_table_address_count(_cache: &Cache) -> usize {
         0
     }
 
-    /// 0, as rocksdb_cache_get_usage().
+    /// 0: the caches do not count it.
     fn rocksdb_cache_get_occupancy_count(_cache: &Cache) -> usize {
         0
     }

@@ -107,7 +107,9 @@ impl Database {
         }
         let families = Arc::new(Families::default());
         let db_options = db_options(options, wanted, &families);
-        let db_options = DbOptions { read_only: is_read_only, ..db_options };
+        // A table that is open for writing gets the capacity as its own option, and counts the usage.
+        let cache_bytes = db_options.cache_bytes.filter(|_| is_read_only);
+        let db_options = DbOptions { read_only: is_read_only, cache_bytes, ..db_options };
         let db = Db::open_or_create(path, db_options)?;
         let opened = open_table(&db, options, is_read_only, path).and_then(|table| {
             let store = Store::Own(db.clone(), table);
@@ -152,6 +154,9 @@ impl Database {
         let handles = database.open_wanted(options, wanted, is_read_only, path)?;
         if let (Some(statistics), Store::Own(_, table)) = (&database.statistics, &database.store) {
             statistics.begin(table.engine());
+        }
+        if let Some(cache) = options.cache() {
+            cache.add_user(database.table().engine());
         }
         if !is_read_only && wanted.iter().any(|family| has_filter(&family.options)) {
             database.set_filter()?;

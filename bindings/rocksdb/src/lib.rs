@@ -18,6 +18,7 @@
 //! | [`callbacks`], [`merge`] | functions of the program: merge operators, filters, prefixes |
 //! | [`maintenance`], [`properties`] | flushes, compactions, checkpoints; properties and sizes |
 //! | [`sst_files`] | writers of SST files, and their ingestion |
+//! | [`family_export`], [`live_files`] | exports and imports of column families; lists of files |
 //! | [`updates`] | the log as a stream of updates |
 //! | [`statistics`] | counters and latencies |
 //! | [`backups`] | the backup engine |
@@ -40,10 +41,12 @@ pub mod environment;
 mod exports;
 pub mod failure;
 pub mod families;
+pub mod family_export;
 pub mod indexed;
 pub mod inert;
 pub mod iterator;
 pub mod layout;
+pub mod live_files;
 pub mod locks;
 pub mod maintenance;
 pub mod merge;

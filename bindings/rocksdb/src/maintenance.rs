@@ -42,7 +42,7 @@ unsafe fn compact(
 
 /// A checkpoint to be made of a database.
 #[derive(Debug)]
-pub struct Checkpoint(Database);
+pub struct Checkpoint(pub(crate) Database);
 
 /// Checks every byte of a database.
 fn verify(db: &Database) -> Result<(), Failure> {

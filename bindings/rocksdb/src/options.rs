@@ -85,6 +85,11 @@ impl HasScalars for Options {
 }
 
 impl Options {
+    /// The block cache, if the program has set one.
+    pub fn cache(&self) -> Option<&Cache> {
+        self.table.cache.as_ref()
+    }
+
     /// Refuses what the store cannot do, rather than to do something else.
     pub fn check(&self, path: &str) -> Result<(), Failure> {
         if let Some(name) = &self.other_comparator {
@@ -107,7 +112,7 @@ impl Options {
     pub fn to_db_options(&self) -> DbOptions {
         let mut options = DbOptions {
             direct_reads: self.scalars.is_set("use_direct_reads"),
-            cache_bytes: self.table.cache_bytes,
+            cache_bytes: self.table.cache.as_ref().map(Cache::capacity),
             ..DbOptions::default()
         };
         if let Some(files @ 1..) = self.scalars.get::<i32>("max_open_files") {
@@ -138,6 +143,7 @@ impl Options {
             1,
             1024,
         );
+        put("cache", self.cache().map(Cache::capacity), 0, u64::MAX);
         put("filter_bits_per_key", self.table.filter_bits.map(|bits| bits as u64), 0, 64);
         self.log_retention(&mut options);
         self.compression_options(&mut options);
@@ -217,7 +223,7 @@ impl Options {
 pub struct BlockBasedOptions {
     scalars: Scalars,
     filter_bits: Option<f64>,
-    cache_bytes: Option<u64>,
+    cache: Option<Cache>,
 }
 
 impl HasScalars for BlockBasedOptions {
@@ -256,7 +262,7 @@ exports! {
 
     /// The size of the block cache, in MiB, and filters.
     fn rocksdb_options_optimize_for_point_lookup(options: &mut Options, cache_mb: u64) {
-        options.table.cache_bytes = Some(cache_mb.max(1) << 20);
+        options.table.cache = Some(Cache::new(cache_mb.max(1) << 20));
         options.table.filter_bits = Some(10.0)
     }
 
@@ -429,7 +435,7 @@ exports! {
     fn rocksdb_block_based_options_set_block_cache(
         options: &mut BlockBasedOptions, cache: Option<&Cache>
     ) {
-        options.cache_bytes = cache.map(Cache::capacity)
+        options.cache = cache.cloned()
     }
 
     /// A Bloom filter.

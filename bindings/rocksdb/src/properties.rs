@@ -17,6 +17,7 @@ use crate::exports::{List, exports, give, ignored};
 use crate::failure::Failure;
 use crate::families::{DEFAULT_NAME, Handle};
 use crate::layout::{self, entry_key};
+use crate::live_files::LiveFiles;
 use crate::scalars::Plain;
 
 /// A property that is a number.
@@ -427,24 +428,7 @@ exports! {
 
     /// Names of the files of a database: an empty list, as column families share their files.
     fn rocksdb_livefiles(_db: &Database) -> Pointer<LiveFiles> {
-        Pointer::new(LiveFiles)
-    }
-
-    /// An empty list.
-    fn rocksdb_livefiles_create() -> Pointer<LiveFiles> {
-        Pointer::new(LiveFiles)
-    }
-
-    /// 0.
-    fn rocksdb_livefiles_count(_files: &LiveFiles) -> c_int {
-        0
-    }
-
-    /// Frees a list.
-    fn rocksdb_livefiles_destroy(files: *mut LiveFiles) {
-        if !files.is_null() {
-            drop(unsafe { Box::from_raw(files) });
-        }
+        Pointer::new(LiveFiles::default())
     }
 }
 
@@ -465,7 +449,3 @@ pub struct Memory {
     readers: u64,
     cache: u64,
 }
-
-/// A list without files.
-#[derive(Debug)]
-pub struct LiveFiles;

@@ -11,6 +11,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::io::ErrorKind;
+use std::path::Path;
 
 use shim::boundary::Pointer;
 use store::{IngestMode, IngestOptions, PrefixChange, SortedFileWriter};
@@ -72,9 +73,8 @@ fn not_open() -> Failure {
 }
 
 impl Database {
-    /// Makes files a part of a column family, all at once.
-    fn ingest(&self, family: u32, paths: &[&str], options: &Plain) -> Result<(), Failure> {
-        self.families.check(family)?;
+    /// Makes files a part of a column family, as the program's options say.
+    fn ingest_with(&self, family: u32, paths: &[&str], options: &Plain) -> Result<(), Failure> {
         let is_set = |name| options.scalars().is_set(name);
         if is_set("ingest_behind") {
             let text = "ingest_behind: the entries of files are newer than all others".to_owned();
@@ -85,9 +85,20 @@ impl Database {
             (false, true) => IngestMode::Link,
             (false, false) => IngestMode::Copy,
         };
+        self.ingest(family, paths, mode, is_set("verify_checksums_before_ingest"))
+    }
+
+    /// Makes files a part of a column family, all at once.
+    pub(crate) fn ingest<P: AsRef<Path>>(
+        &self,
+        family: u32,
+        paths: &[P],
+        mode: IngestMode,
+        verify: bool,
+    ) -> Result<(), Failure> {
+        self.families.check(family)?;
         let prefix = (family != DEFAULT.id)
             .then(|| PrefixChange { from: layout::prefix(DEFAULT.id), to: layout::prefix(family) });
-        let verify = is_set("verify_checksums_before_ingest");
         self.table().ingest(paths, IngestOptions { mode, verify, prefix })?;
         Ok(())
     }
@@ -164,7 +175,7 @@ exports! {
     fn rocksdb_ingest_external_file(
         db: &Database, files: *const *const c_char, count: usize, options: &Plain; err
     ) {
-        db.ingest(DEFAULT.id, &unsafe { paths(files, count) }?, options)
+        db.ingest_with(DEFAULT.id, &unsafe { paths(files, count) }?, options)
     }
 
     /// The same for any column family.
@@ -172,6 +183,6 @@ exports! {
         db: &Database, family: &Handle, files: *const *const c_char, count: usize,
         options: &Plain; err
     ) {
-        db.ingest(family.id, &unsafe { paths(files, count) }?, options)
+        db.ingest_with(family.id, &unsafe { paths(files, count) }?, options)
     }
 }

@@ -30,13 +30,12 @@ rejected! {
         rocksdb_trace_reader_read rocksdb_replayer_replay
         rocksdb_get_livefiles_storage_info rocksdb_compactionservice_scheduleresponse_create;
     3: rocksdb_get_full_history_ts_low
-        rocksdb_checkpoint_export_column_family
         rocksdb_block_based_options_set_user_defined_index_factory_from_string
         rocksdb_readoptions_set_table_index_factory_from_string rocksdb_trace_reader_create;
     4:
         rocksdb_increase_full_history_ts_low;
     5:
-        rocksdb_create_column_family_with_import rocksdb_writebatch_update_timestamps
+        rocksdb_writebatch_update_timestamps
         rocksdb_writebatch_wi_update_timestamps rocksdb_start_trace rocksdb_start_io_trace
         rocksdb_start_block_cache_trace
         rocksdb_sstfilewriter_merge rocksdb_sstfilewriter_delete_with_ts
@@ -183,10 +182,7 @@ aborting! {
     rocksdb_compactionjobinfo_blob_file_garbage_infos_count
     rocksdb_compactionjobinfo_blob_file_garbage_info_at rocksdb_subcompactionjobinfo_stats
     rocksdb_externalfileingestioninfo_table_properties rocksdb_replayer_get_header_timestamp
-    rocksdb_livefiles_column_family_name rocksdb_livefiles_name rocksdb_livefiles_directory
-    rocksdb_livefiles_level rocksdb_livefiles_size rocksdb_livefiles_smallestkey
-    rocksdb_livefiles_largestkey rocksdb_livefiles_smallest_seqno rocksdb_livefiles_largest_seqno
-    rocksdb_livefiles_entries rocksdb_livefiles_deletions rocksdb_livefiles_storage_info_count
+    rocksdb_livefiles_storage_info_count
     rocksdb_livefiles_storage_info_relative_filename rocksdb_livefiles_storage_info_directory
     rocksdb_livefiles_storage_info_file_number rocksdb_livefiles_storage_info_file_type
     rocksdb_livefiles_storage_info_size rocksdb_livefiles_storage_info_temperature
@@ -263,18 +259,10 @@ ignored! {
     rocksdb_sst_file_manager_set_max_trash_db_ratio rocksdb_sst_file_manager_get_total_trash_size
     rocksdb_hyper_clock_cache_options_set_memory_allocator rocksdb_envoptions_set_rate_limiter
     rocksdb_replayer_destroy rocksdb_livefiles_storage_info_destroy
-    rocksdb_livefile_set_column_family_name rocksdb_livefile_set_level rocksdb_livefile_set_name
-    rocksdb_livefile_set_directory rocksdb_livefile_set_size rocksdb_livefile_set_smallest_key
-    rocksdb_livefile_set_largest_key rocksdb_livefile_set_smallest_seqno
-    rocksdb_livefile_set_largest_seqno rocksdb_livefile_set_num_entries
-    rocksdb_livefile_set_num_deletions rocksdb_livefiles_add
     rocksdb_column_family_metadata_options_set_start_key
     rocksdb_column_family_metadata_options_get_start_key
     rocksdb_column_family_metadata_options_set_end_key
     rocksdb_column_family_metadata_options_get_end_key
-    rocksdb_export_import_files_metadata_get_db_comparator_name
-    rocksdb_export_import_files_metadata_set_db_comparator_name
-    rocksdb_export_import_files_metadata_get_files rocksdb_export_import_files_metadata_set_files
     rocksdb_optimistictransactiondb_lock_buckets_approximate_memory_usage
     rocksdb_optimistictransactiondb_options_set_shared_lock_buckets
     rocksdb_compactionservice_scheduleresponse_t_destroy rocksdb_options_set_compaction_service
@@ -303,8 +291,8 @@ inert! {
         rocksdb_sst_partitioner_fixed_prefix_factory_create rocksdb_ratelimiter_create
         rocksdb_ratelimiter_create_auto_tuned rocksdb_ratelimiter_create_with_mode
         rocksdb_perfcontext_create rocksdb_compaction_options_canceled_create
-        rocksdb_sst_file_manager_create rocksdb_dbpath_create rocksdb_livefile_create
-        rocksdb_column_family_metadata_options_create rocksdb_export_import_files_metadata_create
+        rocksdb_sst_file_manager_create rocksdb_dbpath_create
+        rocksdb_column_family_metadata_options_create
         rocksdb_optimistictransactiondb_lock_buckets_create
         rocksdb_compaction_service_options_override_create
         rocksdb_compaction_service_options_override_create_from_options
@@ -312,9 +300,8 @@ inert! {
     destroy:
         rocksdb_compactionjobinfo_destroy rocksdb_logger_destroy rocksdb_ratelimiter_destroy
         rocksdb_perfcontext_destroy rocksdb_compaction_options_canceled_destroy
-        rocksdb_sst_file_manager_destroy rocksdb_dbpath_destroy rocksdb_trace_reader_destroy rocksdb_livefile_destroy
+        rocksdb_sst_file_manager_destroy rocksdb_dbpath_destroy rocksdb_trace_reader_destroy
         rocksdb_column_family_metadata_options_destroy
-        rocksdb_export_import_files_metadata_destroy
         rocksdb_optimistictransactiondb_lock_buckets_destroy
         rocksdb_compaction_service_options_override_destroy
         rocksdb_open_and_compact_canceled_destroy;

@@ -99,6 +99,103 @@ static void files(char **argv) {
   rocksdb_comparator_destroy(comparator);
 }
 
+/* A column family of one database becomes one of another, by the list of the export and by one that
+ * the program makes of its values. */
+static void exports(char **argv) {
+  const char *path = path_of(argv, "exported"), *names[2] = {"default", "one"};
+  void *options_of[2] = {options, options}, *handles[2], *db, *other, *checkpoint, *metadata, *none;
+  OK(db = rocksdb_open_column_families(options, path, 2, names, options_of, handles, &err));
+  char key[8], *comparator;
+  for (int i = 0; i < 100; i++) {
+    sprintf(key, "k%02d", i);
+    OK(rocksdb_put_cf(db, wo, handles[1], S(key), S(key), &err));
+  }
+  OK(rocksdb_put_cf(db, wo, handles[1], "", 0, S("empty"), &err));
+  OK(rocksdb_delete_cf(db, wo, handles[1], S("k07"), &err));
+  OK(rocksdb_put(db, wo, S("k00"), S("default"), &err));
+  OK(checkpoint = rocksdb_checkpoint_object_create(db, &err));
+  const char *directory = path_of(argv, "export"), *second = path_of(argv, "export2");
+  OK(metadata = rocksdb_checkpoint_export_column_family(checkpoint, handles[1], directory, &err));
+  FAILS(rocksdb_checkpoint_export_column_family(checkpoint, handles[1], directory, &err),
+        "Invalid argument: the directory of an export is a new one: ");
+  comparator = rocksdb_export_import_files_metadata_get_db_comparator_name(metadata);
+  CHECK(!strcmp(comparator, "leveldb.BytewiseComparator"));
+  void *files = rocksdb_export_import_files_metadata_get_files(metadata);
+  size_t len;
+  CHECK(rocksdb_livefiles_count(files) == 1 && !rocksdb_livefiles_name(files, 1));
+  CHECK(!strcmp(rocksdb_livefiles_column_family_name(files, 0), "one"));
+  CHECK(!strcmp(rocksdb_livefiles_directory(files, 0), directory));
+  CHECK(rocksdb_livefiles_size(files, 0) > 100 && rocksdb_livefiles_entries(files, 0) == 100);
+  CHECK(!rocksdb_livefiles_deletions(files, 0) && !rocksdb_livefiles_level(files, 0));
+  CHECK(are(rocksdb_livefiles_smallestkey(files, 0, &len), &len, ""));
+  CHECK(are(rocksdb_livefiles_largestkey(files, 0, &len), &len, "k99"));
+
+  OK(other = rocksdb_open(options, path_of(argv, "imported"), &err));
+  void *import = rocksdb_import_column_family_options_create(), *imported;
+  OK(imported = rocksdb_create_column_family_with_import(other, options, "a", import, metadata, &err));
+  CHECK(holds_cf(other, ro, imported, "k00", "k00") && holds_cf(other, ro, imported, "k07", NULL));
+  CHECK(holds_cf(other, ro, imported, "", "empty") && holds(other, ro, "k00", NULL));
+  rocksdb_column_family_handle_destroy(imported);
+  FAILS(rocksdb_create_column_family_with_import(other, options, "a", import, metadata, &err),
+        "Invalid argument: Column family already exists: a");
+
+  /* A list that the program makes, with another order at first. */
+  void *list = rocksdb_livefiles_create(), *file = rocksdb_livefile_create();
+  void *made = rocksdb_export_import_files_metadata_create();
+  rocksdb_livefile_set_column_family_name(file, rocksdb_livefiles_column_family_name(files, 0));
+  char name[40];
+  snprintf(name, sizeof name, "/%s", rocksdb_livefiles_name(files, 0));
+  rocksdb_livefile_set_name(file, name);
+  rocksdb_livefile_set_directory(file, rocksdb_livefiles_directory(files, 0));
+  rocksdb_livefile_set_size(file, rocksdb_livefiles_size(files, 0));
+  rocksdb_livefile_set_level(file, 6);
+  rocksdb_livefile_set_smallest_key(file, S("a"));
+  rocksdb_livefile_set_largest_key(file, S("k99"));
+  rocksdb_livefile_set_smallest_seqno(file, 3);
+  rocksdb_livefile_set_largest_seqno(file, 4);
+  rocksdb_livefile_set_num_entries(file, 100);
+  rocksdb_livefile_set_num_deletions(file, 5);
+  rocksdb_export_import_files_metadata_set_db_comparator_name(made, comparator);
+  FAILS(rocksdb_create_column_family_with_import(other, options, "b", import, made, &err),
+        "Invalid argument: The list of files is empty");
+  rocksdb_livefiles_add(list, file);
+  rocksdb_livefile_destroy(file);
+  CHECK(rocksdb_livefiles_smallest_seqno(list, 0) == 3 && rocksdb_livefiles_level(list, 0) == 6);
+  CHECK(rocksdb_livefiles_largest_seqno(list, 0) == 4 && rocksdb_livefiles_deletions(list, 0) == 5);
+  CHECK(are(rocksdb_livefiles_smallestkey(list, 0, &len), &len, "a"));
+  rocksdb_export_import_files_metadata_set_files(made, list);
+  rocksdb_export_import_files_metadata_set_db_comparator_name(made, "other");
+  FAILS(rocksdb_create_column_family_with_import(other, options, "b", import, made, &err),
+        "Invalid argument: Comparator name mismatch: ");
+  rocksdb_export_import_files_metadata_set_db_comparator_name(made, comparator);
+  rocksdb_import_column_family_options_set_move_files(import, 1);
+  OK(imported = rocksdb_create_column_family_with_import(other, options, "b", import, made, &err));
+  CHECK(holds_cf(other, ro, imported, "k99", "k99"));
+  rocksdb_column_family_handle_destroy(imported);
+  /* The file was moved: an import fails, and leaves no family behind. */
+  FAILS(none = rocksdb_create_column_family_with_import(other, options, "c", import, made, &err),
+        "IO error: ");
+  CHECK(!none);
+  OK(imported = rocksdb_create_column_family(other, options, "c", &err));
+  CHECK(has_keys(rocksdb_create_iterator_cf(other, ro, imported), ""));
+  rocksdb_column_family_handle_destroy(imported);
+  OK(rocksdb_drop_column_family(db, handles[1], &err));
+  FAILS(rocksdb_checkpoint_export_column_family(checkpoint, handles[1], second, &err),
+        "Invalid argument: ");
+  CHECK(access(second, R_OK));
+
+  rocksdb_free(comparator);
+  rocksdb_livefiles_destroy(list);
+  rocksdb_livefiles_destroy(files);
+  rocksdb_export_import_files_metadata_destroy(made);
+  rocksdb_export_import_files_metadata_destroy(metadata);
+  rocksdb_import_column_family_options_destroy(import);
+  rocksdb_checkpoint_object_destroy(checkpoint);
+  for (int i = 0; i < 2; i++) rocksdb_column_family_handle_destroy(handles[i]);
+  rocksdb_close(other);
+  rocksdb_close(db);
+}
+
 static int puts_seen = 0, deletes_seen = 0;
 
 static void on_put(void *state, const char *k, size_t klen, const char *v, size_t vlen) {
@@ -251,7 +348,11 @@ static void secondaries(char **argv) {
 
 static void statistics(char **argv) {
   void *counting = rocksdb_options_create_copy(options), *db, *data, *flush;
+  void *cache = rocksdb_cache_create_lru(8 << 20), *table = rocksdb_block_based_options_create();
   size_t len;
+  rocksdb_block_based_options_set_block_cache(table, cache);
+  rocksdb_options_set_block_based_table_factory(counting, table);
+  rocksdb_block_based_options_destroy(table);
   CHECK(!rocksdb_options_statistics_get_string(counting));
   CHECK(!rocksdb_options_statistics_get_ticker_count(counting, 61));
   rocksdb_options_enable_statistics(counting);
@@ -274,6 +375,10 @@ static void statistics(char **argv) {
     rocksdb_free(rocksdb_get(db, ro, S("key050"), &len, &err));
     CHECK(len == 10);
   }
+  uint64_t used;
+  CHECK(rocksdb_cache_get_usage(cache) > 10);
+  CHECK(!rocksdb_property_int(db, "rocksdb.block-cache-usage", &used));
+  CHECK(rocksdb_cache_get_usage(cache) == used);
   /* Bytes and numbers of keys that were written, read; the file system and the cache. */
   uint64_t bytes = rocksdb_options_statistics_get_ticker_count(counting, 61) - written;
   CHECK(bytes >= 101 * 16 && bytes <= 101 * 20);
@@ -305,6 +410,8 @@ static void statistics(char **argv) {
   rocksdb_statistics_histogram_data_destroy(data);
   bytes = rocksdb_options_statistics_get_ticker_count(counting, 61);
   rocksdb_close(db);
+  CHECK(!rocksdb_cache_get_usage(cache));
+  rocksdb_cache_destroy(cache);
   /* Counts outlive the database, and are those of all copies of the options. */
   CHECK(rocksdb_options_statistics_get_ticker_count(copy, 61) == bytes);
   char *text = rocksdb_options_statistics_get_string(copy), line[60];
@@ -325,6 +432,7 @@ int main(int argc, char **argv) {
   wo = rocksdb_writeoptions_create();
   ro = rocksdb_readoptions_create();
   files(argv);
+  exports(argv);
   updates(argv);
   secondaries(argv);
   statistics(argv);

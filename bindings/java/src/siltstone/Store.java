@@ -29,6 +29,8 @@ public final class Store implements AutoCloseable {
   private static final MethodHandle TABLE_RENAME =
       Library.fallible("table_rename", ADDRESS, ADDRESS, ADDRESS);
   private static final MethodHandle TABLES = Library.fallible("tables", ADDRESS, ADDRESS);
+  private static final MethodHandle DISK_USAGE =
+      Library.fallible("disk_usage", ADDRESS, ADDRESS);
   private static final MethodHandle WRITE =
       Library.fallible("write", ADDRESS, JAVA_LONG, ADDRESS, ADDRESS, JAVA_BOOLEAN);
   private static final MethodHandle SYNC = Library.fallible("sync", ADDRESS);
@@ -177,10 +179,19 @@ public final class Store implements AutoCloseable {
    * {"stock":{"engine":"lsm","options":{"memtable":"8MiB"}}}}.
    */
   public String tables() {
+    return json(TABLES);
+  }
+
+  /** The bytes of the files of each table as a JSON object, e.g. {@code {"stock":4096}}. */
+  public String diskUsage() {
+    return json(DISK_USAGE);
+  }
+
+  private String json(MethodHandle function) {
     MemorySegment db = handle.acquire();
     try (Arena arena = Arena.ofConfined()) {
       MemorySegment json = arena.allocate(ADDRESS);
-      Library.run(TABLES, db, json);
+      Library.run(function, db, json);
       return Library.takeString(json);
     } finally {
       handle.release();

@@ -43,6 +43,17 @@ public final class Table extends NativeReads implements AutoCloseable {
       Library.fallible("table_set_merge_operator", ADDRESS, ADDRESS);
   private static final MethodHandle MERGE =
       Library.fallible("table_merge", ADDRESS, ADDRESS, JAVA_LONG, ADDRESS, JAVA_LONG);
+  private static final MethodHandle COMPARE_AND_SWAP =
+      Library.fallible(
+          "table_compare_and_swap",
+          ADDRESS,
+          ADDRESS,
+          JAVA_LONG,
+          ADDRESS,
+          JAVA_LONG,
+          ADDRESS,
+          JAVA_LONG,
+          ADDRESS);
   private static final MethodHandle INGEST =
       Library.fallible("table_ingest", ADDRESS, JAVA_LONG, ADDRESS, JAVA_INT, ADDRESS);
   private static final MethodHandle CLEAR = Library.fallible("table_clear", ADDRESS);
@@ -51,6 +62,8 @@ public final class Table extends NativeReads implements AutoCloseable {
   private static final MethodHandle MAINTAIN = Library.fallible("table_maintain", ADDRESS);
   private static final MethodHandle STATS = Library.fallible("table_stats", ADDRESS, ADDRESS);
   private static final MethodHandle COUNT = Library.fallible("table_count", ADDRESS, ADDRESS);
+  private static final MethodHandle APPROXIMATE_LEN =
+      Library.fallible("table_approximate_len", ADDRESS, ADDRESS);
   private static final MethodHandle SNAPSHOT = Library.fallible("snapshot_create", ADDRESS, ADDRESS);
   private static final MethodHandle CHANGES =
       Library.fallible("table_changes", ADDRESS, JAVA_LONG, JAVA_BOOLEAN, ADDRESS);
@@ -128,6 +141,31 @@ public final class Table extends NativeReads implements AutoCloseable {
    */
   public void merge(byte[] key, byte[] operand) {
     Writes.call(MERGE, handle, key, operand);
+  }
+
+  /**
+   * Sets the value of a key to {@code value}, or removes the key if that is null, if its value is
+   * {@code expected}, or if it has none and {@code expected} is null; atomically and buffered. The
+   * new value does not expire. Returns whether the value was the expected one.
+   */
+  public boolean compareAndSwap(byte[] key, byte[] expected, byte[] value) {
+    MemorySegment table = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment isSwapped = arena.allocate(JAVA_BOOLEAN);
+      Library.run(
+          COMPARE_AND_SWAP,
+          table,
+          Library.bytes(arena, key),
+          (long) key.length,
+          expected == null ? MemorySegment.NULL : Library.bytes(arena, expected),
+          expected == null ? 0L : expected.length,
+          value == null ? MemorySegment.NULL : Library.bytes(arena, value),
+          value == null ? 0L : value.length,
+          isSwapped);
+      return isSwapped.get(JAVA_BOOLEAN, 0);
+    } finally {
+      handle.release();
+    }
   }
 
   /** Applies a batch atomically. The batch stays as it is, and can be changed and applied again. */
@@ -257,11 +295,26 @@ public final class Table extends NativeReads implements AutoCloseable {
 
   /** Counts the keys by a scan. The cost grows with their number. */
   public long count() {
+    return number(COUNT);
+  }
+
+  /**
+   * Estimates the number of keys without reading any. Entries that were overwritten or deleted count
+   * until compaction has removed them; exact on the engine mica.
+   *
+   * <p>Errors: {@link Code#UNSUPPORTED} on skimpy.
+   */
+  public long approximateLen() {
+    return number(APPROXIMATE_LEN);
+  }
+
+  /** Returns the number that a function returns in its second argument. */
+  private long number(MethodHandle function) {
     MemorySegment table = handle.acquire();
     try (Arena arena = Arena.ofConfined()) {
-      MemorySegment count = arena.allocate(JAVA_LONG);
-      Library.run(COUNT, table, count);
-      return count.get(JAVA_LONG, 0);
+      MemorySegment number = arena.allocate(JAVA_LONG);
+      Library.run(function, table, number);
+      return number.get(JAVA_LONG, 0);
     } finally {
       handle.release();
     }

@@ -59,6 +59,7 @@ final class StoreTests {
       fails(Code.CLOSED, () -> first.put(bytes("k"), bytes("v")));
       store.renameTable("first", "second");
       holds(store.tables().contains("\"memtable\":\"8MiB\""));
+      holds(store.diskUsage().matches("\\{\".*\":[1-9][0-9]*\\}"));
       Map<String, String> wrong = Map.of("memtable", "1X", "nonsense", "1");
       String message =
           fails(Code.INVALID_OPTIONS, () -> store.tableOrCreate("x", "lsm", wrong)).getMessage();
@@ -108,6 +109,7 @@ final class StoreTests {
     calls.put("dropTable", () -> store.dropTable("t"));
     calls.put("renameTable", () -> store.renameTable("t", "u"));
     calls.put("tables", store::tables);
+    calls.put("diskUsage", store::diskUsage);
     calls.put("sync", store::sync);
     calls.put("checkpoint", () -> store.checkpoint(Path.of("x")));
     calls.put("verify", store::verify);
@@ -123,6 +125,8 @@ final class StoreTests {
     calls.put("flush", table::flush);
     calls.put("maintain", table::maintain);
     calls.put("count", table::count);
+    calls.put("approximateLen", table::approximateLen);
+    calls.put("compareAndSwap", () -> table.compareAndSwap(key, null, key));
     calls.put("snapshot", table::snapshot);
     calls.put("begin", table::begin);
     calls.put("transact", () -> table.transact(any -> null));

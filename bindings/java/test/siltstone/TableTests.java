@@ -67,9 +67,27 @@ final class TableTests {
           table.sync();
           table.flush();
           table.maintain();
+          holds(table.approximateLen() >= 3);
           holds(table.stats().contains("\"engine\":\"lsm\""));
           table.clear();
           equal(get(table, "apples"), null);
+        });
+  }
+
+  static void table_comparesAndSwaps(Path scratch) throws Exception {
+    withTable(
+        scratch,
+        "lsm",
+        table -> {
+          byte[] key = bytes("k");
+          holds(!table.compareAndSwap(key, bytes("1"), bytes("1")));
+          holds(!table.compareAndSwap(key, bytes(""), bytes("1")));
+          holds(table.compareAndSwap(key, null, bytes("")));
+          holds(!table.compareAndSwap(key, null, bytes("1")));
+          holds(table.compareAndSwap(key, bytes(""), bytes("1")));
+          equal(get(table, "k"), "1");
+          holds(table.compareAndSwap(key, bytes("1"), null));
+          equal(get(table, "k"), null);
         });
   }
 

@@ -70,6 +70,8 @@ class Db:
         """Rename a table of which no object exists."""
     def tables(self) -> dict[str, dict[str, Any]]:
         """The engine and the options of each table."""
+    def disk_usage(self) -> dict[str, int]:
+        """The bytes of the files of each table."""
     def write(self, batches: list[Batch], *, sync: bool = False) -> None:
         """Apply batches of several tables, all of them or none. lsm, trie and silt only."""
     def sync(self) -> None:
