@@ -22,13 +22,13 @@ fn main() {
     let keys: u64 = std::env::args().filter_map(|it| it.parse().ok()).next().unwrap_or(1_000_000);
     let scratch = tempfile::tempdir_in(".").unwrap();
     let db = Db::open_or_create(scratch.path().join("store"), DbOptions::default()).unwrap();
-    for name in ["one by one", "as a range"] {
+    for name in ["one_by_one", "as_a_range"] {
         let table = db.table_or_create(name, "lsm", &Default::default()).unwrap();
         (0..keys).for_each(|key| table.put(&key.to_be_bytes(), &[7; 100]).unwrap());
         table.engine().maintain().unwrap();
         let last = keys - KEPT;
         match name {
-            "as a range" => table.delete_range(..last.to_be_bytes()).unwrap(),
+            "as_a_range" => table.delete_range(..last.to_be_bytes()).unwrap(),
             _ => (0..last).for_each(|key| table.delete(&key.to_be_bytes()).unwrap()),
         }
         table.flush().unwrap();
