@@ -105,9 +105,9 @@ func (t *Table) Merge(key, operand []byte) error {
 		bytes(operand), length(operand)))
 }
 
-// CompareAndSwap sets the value of a key to value, or removes the key if that is nil, if its value is
-// expected, or if it has none and expected is nil; atomically and buffered. The new value does not
-// expire. It reports whether the value was the expected one.
+// CompareAndSwap sets the value of a key to value, or removes the key if that is nil, if its value
+// is expected, or if it has none and expected is nil; atomically and buffered. The new value does
+// not expire. It reports whether the value was the expected one.
 //
 // Errors: those of reads and writes.
 func (t *Table) CompareAndSwap(key, expected, value []byte) (bool, error) {

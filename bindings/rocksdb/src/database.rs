@@ -107,7 +107,8 @@ impl Database {
         }
         let families = Arc::new(Families::default());
         let db_options = db_options(options, wanted, &families);
-        // A table that is open for writing gets the capacity as its own option, and counts the usage.
+        // A table that is open for writing gets the capacity as its own option, and counts the
+        // usage.
         let cache_bytes = db_options.cache_bytes.filter(|_| is_read_only);
         let db_options = DbOptions { read_only: is_read_only, cache_bytes, ..db_options };
         let db = Db::open_or_create(path, db_options)?;

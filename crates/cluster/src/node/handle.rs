@@ -14,8 +14,9 @@ use crate::packet::NodeMessage;
 
 /// A handle of a running node. Clones are cheap, and it may be used from any thread.
 ///
-/// No call blocks, but for [`next_message`](Self::next_message). Callbacks are called exactly once: on the node's thread, or at once on the
-/// caller's if the node refuses. They must neither block nor panic: the node waits for them.
+/// No call blocks, but for [`next_message`](Self::next_message). Callbacks are called exactly once:
+/// on the node's thread, or at once on the caller's if the node refuses. They must neither block
+/// nor panic: the node waits for them.
 #[derive(Clone)]
 pub struct NodeHandle {
     pub(super) inputs: Arc<Inputs>,
@@ -71,8 +72,8 @@ impl NodeHandle {
     /// Begins a barrier, at a node of any role. When `done` is called, [`table`](Self::table) has
     /// everything that had been acknowledged anywhere before this call.
     ///
-    /// Cost: a round of heartbeats at the leader. If that is new or cut off, there may be no outcome
-    /// until the next barrier begins, which refuses this one: repeat it after a while.
+    /// Cost: a round of heartbeats at the leader. If that is new or cut off, there may be no
+    /// outcome until the next barrier begins, which refuses this one: repeat it after a while.
     pub fn barrier(&self, done: impl FnOnce(Result<ReadIndex, Refusal>) + Send + 'static) {
         let callback = Callback::new(Box::new(done), Refusal::Stopped, None);
         self.inputs.push(Input::Barrier(callback));
@@ -101,8 +102,8 @@ impl NodeHandle {
     }
 
     /// Asks the leader to hand over to this node, a follower that votes. `done` is called when it
-    /// has been asked; watch [`status`](Self::status) for its end. With `is_forced` this node holds an
-    /// election at once instead, which it does not win while the others hear of a leader.
+    /// has been asked; watch [`status`](Self::status) for its end. With `is_forced` this node holds
+    /// an election at once instead, which it does not win while the others hear of a leader.
     pub fn take_over(
         &self,
         is_forced: bool,
@@ -112,8 +113,8 @@ impl NodeHandle {
         self.inputs.push(Input::TakeOver(is_forced, callback));
     }
 
-    /// Sends a message to the user of another node's handle. It arrives once or never: not without a
-    /// connection, nor at a program that does not know such messages, nor where 64 wait.
+    /// Sends a message to the user of another node's handle. It arrives once or never: not without
+    /// a connection, nor at a program that does not know such messages, nor where 64 wait.
     pub fn send_message(&self, to: u64, bytes: Vec<u8>) {
         let from = self.status().node;
         self.inputs.push(Input::Message(NodeMessage { from, to, bytes }));

@@ -135,9 +135,9 @@ impl Node {
 
     /// Creates the only node of a new group in a directory that has nothing but the checkpoint of a
     /// table of another group ([`NodeHandle::checkpoint`]), and runs it. Others may join. The new
-    /// group goes on at the checkpoint's entry of the log, and in its term. Of the group's own rows,
-    /// whose keys begin with `ff c0 fe`, it has those whose keys begin with one of `kept`. If it was
-    /// interrupted, it may be repeated.
+    /// group goes on at the checkpoint's entry of the log, and in its term. Of the group's own
+    /// rows, whose keys begin with `ff c0 fe`, it has those whose keys begin with one of `kept`. If
+    /// it was interrupted, it may be repeated.
     ///
     /// # Errors
     /// `Refused` if a node lives in the directory, or if it has not one table; `Locked`; `Invalid`

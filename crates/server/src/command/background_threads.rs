@@ -33,7 +33,8 @@ pub(crate) fn run_long_scripts(shared: &Shared, index: usize) {
     }
 }
 
-/// Runs MIGRATE, and changes of users in a replicated table, until the server stops. `index` is the thread's among the metrics of workers.
+/// Runs MIGRATE, and changes of users in a replicated table, until the server stops. `index` is the
+/// thread's among the metrics of workers.
 pub(crate) fn run_jobs(shared: &Shared, index: usize) {
     let mut batcher = WriteBatcher::new(shared.databases.len());
     while let Some(ticket) = shared.jobs.next(|| shared.stop.is_stopping()) {

@@ -119,8 +119,8 @@ pub struct ClusterOptions {
     /// Certificates for connections between nodes. Without them addresses must be loopback
     /// addresses.
     pub tls: Option<NodeTlsFiles>,
-    /// Whether the users of this node's options replace those of the cluster once it is started: the
-    /// way in if nobody can log in any more.
+    /// Whether the users of this node's options replace those of the cluster once it is started:
+    /// the way in if nobody can log in any more.
     pub replaces_users: bool,
     /// The bytes of snapshots that this node sends per second; 0: unlimited.
     pub snapshot_bytes_per_second: u64,

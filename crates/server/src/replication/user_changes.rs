@@ -16,14 +16,15 @@
 //! change  := 1:u8 set  allows_channels:u8  text name  list rules
 //!          | 2:u8 remove  list names
 //!          | 3:u8 replace  list lines                of the file of users
-//! outcome := 1:u8 done  index:u64  count:u64 | 2:u8 refused  text reason | 3:u8 not now | 4:u8 unknown
+//! outcome := 1:u8 done  index:u64  count:u64 | 2:u8 refused  text reason
+//!          | 3:u8 not now | 4:u8 unknown
 //! text    := len:u32  bytes[len]
 //! list    := count:u32  text[count]
 // ANCHOR_END: layout
 //! ```
 //!
-//! The version is 1. A message of another version is ignored: the asking node then does not know the
-//! outcome.
+//! The version is 1. A message of another version is ignored: the asking node then does not know
+//! the outcome.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

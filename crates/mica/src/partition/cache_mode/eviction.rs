@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Source: Lim, thesis, section 5.3.3; the clock: Corbató, "A Paging Experiment with the Multics
-//! System", 1968; S3-FIFO: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023,
-//! here with one bit per item.
+//! System", 1968; S3-FIFO: Yang et al., "FIFO queues are all you need for cache eviction", SOSP
+//! 2023, here with one bit per item.
 
 use std::cmp::Reverse;
 
