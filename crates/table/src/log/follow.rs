@@ -180,14 +180,21 @@ impl LogFollower {
         let loaded = self.chunk_at..self.chunk_at + self.chunk.len() as u64;
         if !(loaded.contains(&block_at) && loaded.contains(&at)) {
             let mut chunk = std::mem::take(&mut self.chunk);
-            let len = CHUNK_BYTES.min(self.file.len()?.saturating_sub(block_at));
-            chunk.resize(len as usize, 0);
-            // Of an encrypted log, also the tail that a crash has left is no frame.
-            match self.file.read_lossy_at(block_at, &mut chunk, Purpose::Scan) {
-                Ok(()) => {}
-                // Its preallocated tail was released meanwhile: the next call reads less.
-                Err(Error::Io { kind: std::io::ErrorKind::UnexpectedEof, .. }) => return Ok(None),
-                Err(error) => return Err(error),
+            let mut file_bytes = self.file.len()?;
+            loop {
+                let len = CHUNK_BYTES.min(file_bytes.saturating_sub(block_at));
+                chunk.resize(len as usize, 0);
+                // Of an encrypted log, also the tail that a crash has left is no frame.
+                match self.file.read_lossy_at(block_at, &mut chunk, Purpose::Scan) {
+                    Ok(()) => break,
+                    Err(Error::Io { kind: std::io::ErrorKind::UnexpectedEof, .. }) => {}
+                    Err(error) => return Err(error),
+                }
+                // The log was completed meanwhile, and its preallocated tail released.
+                let before = std::mem::replace(&mut file_bytes, self.file.len()?);
+                if file_bytes >= before {
+                    return Ok(None);
+                }
             }
             (self.chunk, self.chunk_at) = (chunk, block_at);
         }
