@@ -207,6 +207,8 @@ impl LogFollower {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
     use super::*;
     use crate::LogWriter;
     use siltstone_vfs::Ram;
@@ -233,6 +235,58 @@ mod tests {
         }
         log.seal().unwrap();
         assert!(follower.next().unwrap().is_none(), "a seal is no record");
+    }
+
+    /// A file whose preallocated tail is released once its length was asked for.
+    struct ReleasedTail {
+        file: Arc<dyn File>,
+        tail: AtomicU64,
+    }
+
+    impl File for ReleasedTail {
+        fn read_at(&self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Result<()> {
+            self.file.read_at(offset, buf, purpose)
+        }
+
+        fn write_at(&self, offset: u64, bytes: &[u8], purpose: Purpose) -> Result<()> {
+            self.file.write_at(offset, bytes, purpose)
+        }
+
+        fn sync(&self, purpose: Purpose) -> Result<()> {
+            self.file.sync(purpose)
+        }
+
+        fn len(&self) -> Result<u64> {
+            Ok(self.file.len()? + self.tail.swap(0, Relaxed))
+        }
+
+        fn next_data(&self, offset: u64) -> Result<u64> {
+            self.file.next_data(offset)
+        }
+
+        fn set_len(&self, len: u64) -> Result<()> {
+            self.file.set_len(len)
+        }
+
+        fn reserve(&self, len: u64) -> Result<()> {
+            self.file.reserve(len)
+        }
+
+        fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
+            self.file.punch_hole(offset, len)
+        }
+    }
+
+    #[test]
+    fn log_that_is_completed_during_a_read_is_read_to_its_end() {
+        let vfs: Arc<dyn Vfs> = Arc::new(Ram::new());
+        let mut log = LogWriter::create(vfs.as_ref(), "log", 7, Purpose::Log).unwrap();
+        log.append(&[b"last"]).unwrap();
+        log.seal().unwrap();
+        let mut follower = LogFollower::open(vfs.as_ref(), "log", 7).unwrap();
+        let file = vfs.open("log", Mode::Read).unwrap();
+        follower.file = Arc::new(ReleasedTail { file, tail: AtomicU64::new(4096) });
+        assert_eq!(follower.next().unwrap().unwrap().bytes, b"last");
     }
 
     #[test]
