@@ -68,9 +68,8 @@ impl Experiment for SkimpyThroughput {
 
     fn cause(&self) -> Option<&'static str> {
         Some(
-            "SkimpyFTL keeps the channels busier: it gathers 16 pages and holds records, which the \
-             paper's does not. They are busy for 93 % of the time at 75 % puts and for 82 % without \
-             puts, SEMEL's for 81 and 41 %",
+            "SkimpyFTL keeps the channels busier, as the size states: it gathers 16 pages and holds \
+             records, which the paper's does not",
         )
     }
 

@@ -86,7 +86,8 @@ pub(super) fn set(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 /// The table of a setting, and its option. Names of tables have no dot.
 fn find<'c, 's>(context: &'c Context<'_>, setting: &'s str) -> Option<(&'c Content, &'s str)> {
-    let (name, option) = setting.get(PREFIX.len()..)?.split_once('.')?;
+    let rest = is_of_tables(setting.as_bytes()).then(|| setting.get(PREFIX.len()..))??;
+    let (name, option) = rest.split_once('.')?;
     let mut contents = context.shared.databases.iter().map(|database| -> &Content { database });
     Some((contents.find(|content| content.name == name)?, option))
 }

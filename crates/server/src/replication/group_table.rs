@@ -64,12 +64,13 @@ impl Engine for GroupTable {
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
         // Users that are in force here must be the same after a power cut.
-        let has_users = batch.iter().any(|op| op.key().starts_with(USER_PREFIX));
+        let own: Vec<_> = batch.iter().filter(|op| op.key().starts_with(OWN_ROWS)).collect();
+        let has_users = own.iter().any(|op| op.key().starts_with(USER_PREFIX));
         self.engine.write(batch, if has_users { Durability::Synced } else { durability })?;
         let Notes { clock, row_changes, digests, functions, users } = &self.notes;
         let mut point = None;
         // Of several times the last one counts, as in the table.
-        for op in batch.iter().filter(|op| op.key().starts_with(OWN_ROWS)) {
+        for op in own {
             match op {
                 Op::Put { key: TIME_KEY, value, .. } => clock.note(value),
                 Op::Put { key: POINT_KEY, value, .. } => point = Some(value),

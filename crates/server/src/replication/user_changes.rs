@@ -49,7 +49,7 @@ pub(crate) enum UserChange {
 /// What has become of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ChangeOutcome {
-    /// It is committed at this index of the log, or before it, and has affected so many users.
+    /// It is committed at this index of the log, or before it; `count` users are affected.
     Done { index: u64, count: u64 },
     /// It is wrong, and has changed nothing.
     Refused(String),

@@ -52,6 +52,7 @@ fn config_set_changes_options_of_one_table_durably_or_says_why_not() {
             "give options of one table at a time",
         ),
         ("table.Orders.memtable 1MiB timeout 5", "timeout", unknown),
+        ("table.Orders.memtable 1MiB other.Orders.cache 1MiB", "other.Orders.cache", unknown),
     ] {
         assert_eq!(client.call(&format!("CONFIG SET {pairs}")), failed(setting, reason), "{pairs}");
     }

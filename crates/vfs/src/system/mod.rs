@@ -7,7 +7,8 @@
 //!
 //! `unix` is the part that both have on Unix. Both have the same items, but for those that only
 //! append files use, which the portable form does not have: mapped windows and their preparation. A
-//! port to another system is one more module here; until then it has the portable form, which lacks the following and is slower for it.
+//! port to another system is one more module here; until then it has the portable form, which lacks
+//! the following and is slower for it.
 //!
 //! | call | portable form |
 //! | --- | --- |

@@ -7,8 +7,8 @@
 //!   clock         "used"                            reinserts a marked item and clears the mark
 //!   approximate   "used", if the item is            as clock
 //!                 nearer to the head than to the tail
-//!   s3-fifo       "used"                            of new items: moves a marked item to the log of
-//!                                                   used ones, evicts another; of used ones: as clock
+//!   s3-fifo       "used"                            new items: moves a marked one to the log of
+//!                                                   used ones, evicts others; used: as clock
 //!   lru           time in quarter laps              of the next four items, evicts the one least
 //!                                                   recently used and reinserts those before it
 //! reinsert: append the item again at the tail

@@ -13,8 +13,8 @@
 //! An entry whose item was evicted from probation dangles, and stays in its bucket until a new item
 //! needs the place: it is a *ghost*. A key that has a ghost when it is written returns to main. So
 //! the keys that S3-FIFO remembers take no memory of their own, but a bucket has room for about
-//! half as many as the published policy keeps. A ghost of another key with the same tag and bucket
-//! is taken for one of this key, for 1 of some 10,000 new keys.
+//! half as many as the published policy keeps. A ghost of another key with the same tag, of 16 bits,
+//! and bucket is taken for one of this key.
 //!
 //! Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.
 
@@ -29,7 +29,7 @@ use crate::space::log::CircularLog;
 
 /// Flag of an offset: the item is in probation.
 const IN_PROBATION: u64 = 1 << (OFFSET_BITS - 1);
-/// Probation has one of so many words.
+/// One word of this number is in probation.
 const PROBATION_SHARE: usize = 10;
 
 /// One of the logs.

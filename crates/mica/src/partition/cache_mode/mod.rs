@@ -204,6 +204,7 @@ impl Memory for CachePartition {
         let bucket = self.index.of(new.hash);
         // The entry to reuse: the old one, or a ghost.
         let ghost = || {
+            self.logs.probation()?;
             let is_ghost = |slot, at| self.logs.is_ghost(at).then_some(slot);
             self.index.find(bucket, new.hash, None, is_ghost)
         };
