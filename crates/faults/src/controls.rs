@@ -24,6 +24,11 @@ impl FaultyVfs {
         self.fs.lock().plan.requests
     }
 
+    /// Requests of a kind so far; the kind is neither `Any` nor `Descriptors`.
+    pub fn requests_of(&self, kind: FaultKind) -> u64 {
+        self.fs.lock().plan.requests_by_kind.get(&kind).copied().unwrap_or(0)
+    }
+
     /// Cuts power during the operation with this number; the first is 0.
     pub fn cut_power_at(&self, operation: u64) {
         self.fs.lock().plan.cut_at = Some(operation);
@@ -42,6 +47,12 @@ impl FaultyVfs {
     /// Fails the request with this number (the first is 0) if it is of this kind.
     pub fn fail_at(&self, request: u64, kind: FaultKind) {
         self.fs.lock().plan.fail_at.push((request, kind));
+    }
+
+    /// Fails the request with this number among those of its kind, which is neither `Any` nor
+    /// `Descriptors`; the first is 0.
+    pub fn fail_nth(&self, kind: FaultKind, number: u64) {
+        self.fs.lock().plan.fail_nth.push((kind, number));
     }
 
     /// Fails the next `count` requests of a kind. Several such plans are used one after the other.
@@ -78,6 +89,7 @@ impl FaultyVfs {
         let plan = &mut self.fs.lock().plan;
         plan.cut_at = None;
         plan.fail_at.clear();
+        plan.fail_nth.clear();
         plan.fail_next.clear();
         plan.error_rate = 0.0;
     }

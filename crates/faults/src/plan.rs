@@ -9,6 +9,7 @@
 //!
 //! Source: "How SQLite Is Tested", section 3 (failing each request in turn).
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use siltstone_engine::{Error, Result};
 use siltstone_structures::SplitMix64;
 
 /// The kind of requests that an injected error affects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
     /// Reads of bytes, and `open`, `exists`, `list` and `subdirectories`.
     Read,
@@ -143,8 +144,12 @@ pub(super) struct FaultPlan {
     pub(super) operations: u64,
     pub(super) power_is_off: bool,
     pub(super) cut_at: Option<u64>,
+    /// Requests so far, by kind; neither `Any` nor `Descriptors`.
+    pub(super) requests_by_kind: BTreeMap<FaultKind, u64>,
     /// By request number.
     pub(super) fail_at: Vec<(u64, FaultKind)>,
+    /// By number among the requests of the kind.
+    pub(super) fail_nth: Vec<(FaultKind, u64)>,
     /// How many more requests of a kind fail.
     pub(super) fail_next: Vec<(FaultKind, u64)>,
     /// The error of planned faults.
@@ -164,7 +169,9 @@ impl FaultPlan {
             operations: 0,
             power_is_off: false,
             cut_at: None,
+            requests_by_kind: BTreeMap::new(),
             fail_at: Vec::new(),
+            fail_nth: Vec::new(),
             fail_next: Vec::new(),
             error: FaultError::Io,
             error_rate: 0.0,
@@ -183,6 +190,9 @@ impl FaultPlan {
         }
         let number = self.requests;
         self.requests += 1;
+        let of_kind = self.requests_by_kind.entry(request.kind).or_default();
+        let nth = (request.kind, *of_kind);
+        *of_kind += 1;
         if request.kind != FaultKind::Read {
             let operation = self.operations;
             self.operations += 1;
@@ -191,8 +201,9 @@ impl FaultPlan {
                 return Verdict::Cut;
             }
         }
-        // All three are evaluated each time, so that one plan does not shift another.
+        // All are evaluated each time, so that one plan does not shift another.
         let named = self.fail_at.iter().any(|&(at, kind)| at == number && kind.hits(request));
+        let named = named || self.fail_nth.contains(&nth);
         let next = self.use_up(request);
         let unlucky = self.error_rate > 0.0 && self.random.chance(self.error_rate);
         // Names are in a journal; random errors affect only data.

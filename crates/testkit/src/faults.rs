@@ -1,4 +1,5 @@
-//! Each request of a history fails once: reads, writes, syncs and directory changes.
+//! Requests of a history fail, one per run: reads, writes, syncs and directory changes, as many of
+//! each kind.
 //!
 //! | what failed | what must follow |
 //! | --- | --- |
@@ -15,6 +16,7 @@
 //! Source: failing each request in turn is SQLite's way ("How SQLite Is Tested", section 3), the
 //! last check after Rebello et al., ATC 2020.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Clock, Error};
@@ -35,6 +37,10 @@ const MIXTURES: u64 = 3;
 /// About the number of operations of an open.
 const MAX_OPEN_OPERATIONS: u64 = 24;
 
+/// All requests are of one of these.
+const KINDS: [FaultKind; 5] =
+    [FaultKind::Read, FaultKind::Write, FaultKind::Sync, FaultKind::Names, FaultKind::DirSync];
+
 const SHAPE: HistoryShape = HistoryShape {
     steps: 70,
     value_bytes: 2 << 10,
@@ -51,21 +57,20 @@ pub fn faults(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
     for option_set in scale.option_sets(tested.option_set_count()) {
         let case = Case { seed: scale.seed.unwrap_or(0), option_set };
         let history = history::draw(case.seed ^ u64::from(option_set), &SHAPE);
-        let Requests { creation, all } = trial.requests(case, &history)?;
         let mut rng = TestRng::of(case.seed, 4);
-        let stride = (all / scale.faults.max(1)).max(1);
-        let mut request = 0;
-        while request < all {
-            trial.run(case, &history, request).map_err(|what| {
-                let options = tested.describe(option_set);
-                format!(
-                    "{} ({options}) with request {request} failing: {what}\n{case}",
-                    tested.name()
-                )
-            })?;
-            // A table is created only once: each request of that fails.
-            let is_creation = request < creation || stride == 1;
-            request += if is_creation { 1 } else { 1 + rng.below(2 * stride - 1) };
+        for (kind, Requests { creation, all }) in trial.requests(case, &history)? {
+            // A table is created only once, so more of the requests of that fail.
+            let early = spread(0..creation, scale.faults, &mut rng);
+            let late = spread(creation..all, scale.faults / KINDS.len() as u64, &mut rng);
+            for number in early.into_iter().chain(late) {
+                trial.run(case, &history, kind, number).map_err(|what| {
+                    let options = tested.describe(option_set);
+                    format!(
+                        "{} ({options}) with {kind:?} {number} failing: {what}\n{case}",
+                        tested.name()
+                    )
+                })?;
+            }
         }
     }
     Ok(format!(
@@ -74,7 +79,19 @@ pub fn faults(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
     ))
 }
 
-/// Numbers of requests.
+/// About `count` of these numbers; all of them if they are fewer.
+fn spread(numbers: Range<u64>, count: u64, rng: &mut TestRng) -> Vec<u64> {
+    let stride = ((numbers.end - numbers.start) / count.max(1)).max(1);
+    let mut chosen = Vec::new();
+    let mut next = numbers.start;
+    while next < numbers.end {
+        chosen.push(next);
+        next += 1 + rng.below(2 * stride - 1);
+    }
+    chosen
+}
+
+/// Numbers of requests of a kind.
 struct Requests {
     /// Of the creation of the table.
     creation: u64,
@@ -94,20 +111,32 @@ impl<'s> Trial<'s> {
         Session::unopened(self.tested, case.option_set, case.seed, Arc::new(disk.clone()))
     }
 
-    /// The number of requests of the history.
-    fn requests(&self, case: Case, history: &[Step]) -> Result<Requests, String> {
+    /// The requests of the history.
+    fn requests(&self, case: Case, history: &[Step]) -> Result<Vec<(FaultKind, Requests)>, String> {
         let disk = FaultyVfs::new(case.seed);
         let mut session = self.session(case, &disk);
         catch_panics(|| Ok(session.open()?))?;
-        let creation = disk.requests();
+        let creation = KINDS.map(|kind| disk.requests_of(kind));
         catch_panics(|| history.iter().try_for_each(|step| session.step(step)))?;
-        Ok(Requests { creation, all: disk.requests() })
+        let requests = KINDS.into_iter().zip(creation);
+        Ok(requests
+            .map(|(kind, creation)| (kind, Requests { creation, all: disk.requests_of(kind) }))
+            .collect())
     }
 
-    fn run(&mut self, case: Case, history: &[Step], request: u64) -> Result<(), String> {
+    fn run(
+        &mut self,
+        case: Case,
+        history: &[Step],
+        kind: FaultKind,
+        number: u64,
+    ) -> Result<(), String> {
         let disk = FaultyVfs::new(case.seed);
-        disk.fail_at(request, FaultKind::Any);
-        disk.set_errors_full(request % 2 == 1);
+        disk.fail_nth(kind, number);
+        // From the fault alone, so that a case can be run by itself.
+        let variant = number + kind as u64;
+        disk.set_errors_full(variant % 2 == 1);
+        let is_cut_at_end = variant % 4 >= 2;
         self.injected += 1;
         let mut session = self.session(case, &disk);
         if catch_panics(|| Ok(session.open()?)).is_err() {
@@ -124,11 +153,11 @@ impl<'s> Trial<'s> {
             })
             .map_err(|what| format!("step {at}, {step}: {what}"))?;
         }
-        if request % 4 < 2 {
+        if !is_cut_at_end {
             return catch_panics(|| end(&mut session, &disk))
                 .map_err(|what| format!("at the end: {what}"));
         }
-        let mut rng = TestRng::of(case.seed ^ request, 6);
+        let mut rng = TestRng::of(case.seed ^ number, 6);
         catch_panics(|| cut_while_opening(&mut session, &disk, rng.below(MAX_OPEN_OPERATIONS)))
     }
 
