@@ -4,7 +4,6 @@
 
 #[path = "engine_specific/moments.rs"]
 mod moments;
-mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -4,7 +4,6 @@
 
 #[path = "repair/partial.rs"]
 mod partial;
-mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,15 +3,18 @@
 //! ```text
 //!   1  CATALOG                     bytes
 //!   2  manifest of each table      bytes; all of them before any log
-//!   3  logs of each table          open, up to the last whole record; the newest log first
-//!   4  other files of each table   open
-//!   5  manifest of each table      has the table flushed a log meanwhile? then again from 1
+//!   3  files of each table         open
+//!   4  manifest of each table      has the table flushed a log since 2? then again from 1
+//!   5  logs of each table          up to the last whole record; the newest log first
 //! ```
 //!
+//! A flush removes logs only after its manifest edit, so step 4 shows whether one was missed. A
+//! compaction removes other files: the open of a table that misses one fails, and the caller pins
+//! the store again. Steps 2 to 4 only open files, so a writer that flushes often leaves time for
+//! them; whatever it does during step 5 changes nothing.
+//!
 //! Logs grow while they are read. A log that has a successor is complete, so with the newest read
-//! first, what is pinned is a prefix of the writes of each table. A flush removes logs only after
-//! its manifest edit, so step 5 shows whether one was missed. A compaction removes other files:
-//! the open of a table that misses one fails, and the caller pins the store again.
+//! first, what is pinned is a prefix of the writes of each table.
 //!
 //! A batch over several tables may be pinned in some of them; opening the store removes it, as
 //! after a crash. A manifest that states that a batch is durable in all tables was read before the
@@ -24,11 +27,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_table::log::logs_from;
 use siltstone_table::{
     FileKind, FileNumber, LogEnd, LogMode, LogReader, Manifest, parse_file_name,
 };
-use siltstone_vfs::{Mode, PinnedDirectory, Vfs};
+use siltstone_vfs::{File, Mode, PinnedDirectory, Vfs};
 
 use crate::catalogue::Catalogue;
 use crate::engines;
@@ -57,6 +59,8 @@ struct PinnedTable {
     vfs: Arc<dyn Vfs>,
     files: PinnedDirectory,
     first_log: u64,
+    /// The logs that are needed, by number.
+    logs: BTreeMap<u64, Arc<dyn File>>,
 }
 
 /// Pins the store in `vfs`.
@@ -80,7 +84,10 @@ pub(crate) fn pin(vfs: &dyn Vfs) -> Result<PinnedStore> {
         tables.push(pin_manifest(vfs, name, &spec.engine, &mut state)?);
     }
     for table in &mut tables {
-        pin_files(table, &mut state)?;
+        open_files(table)?;
+    }
+    for table in &mut tables {
+        read_logs(table, &mut state)?;
     }
     let mut pinned = PinnedDirectory::of(vfs);
     pinned.add_bytes(Catalogue::NAME, catalogue.format());
@@ -107,42 +114,45 @@ fn pin_manifest(
     // As pinned, since the files of the directory may be newer.
     let manifest: Arc<dyn Vfs> = Arc::new(files.clone());
     let first_log = engines::first_log(engine, &manifest)?;
-    Ok(PinnedTable { name: name.to_owned(), engine: engine.to_owned(), vfs, files, first_log })
+    let (name, engine) = (name.to_owned(), engine.to_owned());
+    Ok(PinnedTable { name, engine, vfs, files, first_log, logs: BTreeMap::new() })
 }
 
-fn pin_files(table: &mut PinnedTable, state: &mut StoreState) -> Result<()> {
-    let PinnedTable { name, engine, vfs, files, first_log } = table;
-    for number in logs_from(vfs.as_ref(), *first_log)?.into_iter().rev() {
-        let file_name = FileKind::Log.name(FileNumber(number));
-        let file = vfs.open(&file_name, Mode::Read)?;
-        let mut reader = LogReader::from_file(file.clone(), &file_name, number, LogMode::Recover)?;
-        while reader.next()?.is_some() {}
-        let end = reader.valid_bytes();
-        state.lengths.insert((name.clone(), file_name.clone()), end);
-        match reader.end() {
-            Some(LogEnd::Sealed) => files.add_file(&file_name, file),
-            _ => files.add_prefix(&file_name, file, end),
-        }
-    }
-    let is_pinned = |file: &String| {
-        let pinned: &dyn Vfs = &*files;
-        // A log that is younger than the list is not part of the prefix.
-        let is_log = matches!(parse_file_name(file),
-            Some((FileKind::Log, number)) if number.0 >= *first_log);
-        is_log || Manifest::owns(file) || pinned.exists(file).unwrap_or(false)
-    };
-    let others: Vec<String> = vfs.list()?.into_iter().filter(|file| !is_pinned(file)).collect();
-    for file in others {
-        match vfs.open(&file, Mode::Read) {
-            Ok(open) => files.add_file(&file, open),
-            // Opening the table finds out whether it is needed.
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
+/// Opens all files of a table but its manifest.
+fn open_files(table: &mut PinnedTable) -> Result<()> {
+    let PinnedTable { engine, vfs, files, first_log, logs, .. } = table;
+    for name in vfs.list()?.into_iter().filter(|name| !Manifest::owns(name)) {
+        let file = match vfs.open(&name, Mode::Read) {
+            // Below, or when the table is opened, it is found out whether it is needed.
+            Err(error) if error.is_not_found() => continue,
+            opened => opened?,
+        };
+        match parse_file_name(&name) {
+            Some((FileKind::Log, number)) if number.0 >= *first_log => {
+                logs.insert(number.0, file);
+            }
+            _ => files.add_file(&name, file),
         }
     }
     if engines::first_log(engine, vfs)? != *first_log {
         let removed = std::io::Error::from(std::io::ErrorKind::NotFound);
         return Err(Error::io("pin the logs of", vfs.name(), &removed));
+    }
+    Ok(())
+}
+
+/// Finds the end of each log.
+fn read_logs(table: &mut PinnedTable, state: &mut StoreState) -> Result<()> {
+    for (&number, file) in table.logs.iter().rev() {
+        let name = FileKind::Log.name(FileNumber(number));
+        let mut reader = LogReader::from_file(file.clone(), &name, number, LogMode::Recover)?;
+        while reader.next()?.is_some() {}
+        let end = reader.valid_bytes();
+        state.lengths.insert((table.name.clone(), name.clone()), end);
+        match reader.end() {
+            Some(LogEnd::Sealed) => table.files.add_file(&name, file.clone()),
+            _ => table.files.add_prefix(&name, file.clone(), end),
+        }
     }
     Ok(())
 }

@@ -32,7 +32,7 @@
 //! | [`damage`](mod@damage) | check: flipped bytes, zeroed sectors, truncated, extended, misplaced, swapped, old, missing files |
 //! | [`valid_checksum_corruption`](mod@valid_checksum_corruption) | check: changed bytes under valid checksums |
 //! | [`repairs`](mod@repairs) | check: repair of damaged stores; every row is there or reported lost |
-//! | [`faults`](mod@faults) | check: each request fails once |
+//! | [`faults`](mod@faults) | check: requests of each kind fail, one per run |
 //! | [`disk_full`](mod@disk_full) | check: a full disk at any point |
 //! | [`refused_writes`](mod@refused_writes) | check: a refused write never appears after a reopen |
 //! | [`late_sync_errors`](mod@late_sync_errors) | check: writes between the failure of a sync and its report |
@@ -47,6 +47,7 @@
 //! | [`limits`](mod@limits) | check: the edges of the contract |
 //! | [`renamed_options`] | for engines' own tests: old names of options |
 //! | [`c_library`] | for bindings' tests: builds a library for C |
+//! | [`hooked`] | for engines' own tests: another call, or an error, at a certain request |
 //! | [`trace`], [`sink`], [`stop_guard`], [`test_rng`] | helpers |
 //!
 //! Every check is a function of an engine under test and a [`Scale`]; it returns what it did or
@@ -70,6 +71,7 @@ pub mod faults;
 pub mod few_open_files;
 pub mod histories;
 pub mod history;
+pub mod hooked;
 pub mod keys;
 pub mod kill9;
 pub mod late_sync_errors;
@@ -99,6 +101,7 @@ pub mod valid_checksum_corruption;
 pub use check::{Check, CheckResult};
 pub use checked_cursor::{CheckError, CheckedCursor, Move};
 pub use engine_under_test::{EngineUnderTest, ReferenceUnderTest};
+pub use hooked::HookedVfs;
 pub use oracle::{ExpectedEntry, Oracle};
 pub use renamed_options::check_renamed_options;
 pub use scale::Scale;

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use siltstone_engine::{Durability, Engine, Error, Purpose, WriteBatch};
 use siltstone_silt::Silt;
+use siltstone_testkit::HookedVfs;
+use siltstone_testkit::hooked::Request;
 use siltstone_vfs::{Mode, Ram, Vfs};
 
-use super::support::HookedVfs;
 use super::{KEYS, SMALL, assert_has_all, filled, key, memory, open};
 
 /// Time in which a call that should wait would have returned.
@@ -41,7 +42,7 @@ fn limit_lowered_while_a_store_is_added_holds_for_the_store() {
     let later = Later::default();
     let hook = {
         let later = later.clone();
-        move |request: &super::support::Request<'_>| {
+        move |request: &Request<'_>| {
             if request.is("open", ".filter")
                 && let Some(silt) = table(&later)
             {

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use siltstone_engine::{Engine, Error, ManualClock, Purpose};
 use siltstone_runtime::Env;
 use siltstone_silt::{Options, Silt, repair};
+use siltstone_testkit::HookedVfs;
 use siltstone_vfs::{Mode, Vfs};
 
-use super::support::HookedVfs;
 use super::{bytes, filled, flip, len, lose_the_manifest, names, open, read, repaired};
 
 fn largest(vfs: &Arc<dyn Vfs>, ending: &str) -> String {

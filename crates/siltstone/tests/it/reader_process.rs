@@ -19,7 +19,8 @@ use siltstone::{
     Change, Db, DbBatch, DbOptions, DbReader, Durability, Env, Error, ManualClock, Snapshot, Table,
 };
 use siltstone_faults::FaultyVfs;
-use siltstone_testkit::{Scale, TestRng};
+use siltstone_testkit::{HookedVfs, Scale, TestRng};
+use siltstone_vfs::Vfs;
 
 const DIR: &str = "SILTSTONE_READER_DIR";
 const KEYS: u64 = 400;
@@ -265,6 +266,35 @@ fn feed_of_a_reader_goes_on_after_each_catch_up() {
             position = change.sequence;
         }
         assert_eq!(position, 300 * round);
+    }
+}
+
+/// The writer flushes again and again while the reader reads a log, and compacts.
+#[test]
+fn writer_that_flushes_during_every_read_of_a_log_does_not_keep_a_reader_out() {
+    let disk: Arc<dyn Vfs> = Arc::new(FaultyVfs::new(0));
+    let db = Db::create_vfs(disk.clone(), DbOptions::default()).unwrap();
+    let table = db.table_or_create("t", "lsm", &table_options("l0_capacity=0")).unwrap();
+    let (flushes, writer) = (Arc::new(AtomicU64::new(0)), table.clone());
+    let counted = flushes.clone();
+    let beside_reads = HookedVfs::wrap(&disk, move |request| {
+        if request.is("read", ".log") {
+            let number = counted.fetch_add(1, Relaxed) + 1;
+            writer.put(b"flushes", &number.to_be_bytes())?;
+            writer.flush()?;
+        }
+        Ok(())
+    });
+    table.put(b"first", b"1").unwrap();
+    let reader = Db::open_reader_vfs(beside_reads, DbOptions::default()).unwrap();
+    for _ in 0..5 {
+        let before = flushes.load(Relaxed);
+        table.put(b"before", &before.to_be_bytes()).unwrap();
+        assert!(reader.catch_up().unwrap());
+        let table = reader.table("t").unwrap();
+        assert_eq!(number(&table.get(b"before").unwrap().unwrap()), before);
+        assert_eq!(table.get(b"first").unwrap().as_deref(), Some(&b"1"[..]));
+        assert!(flushes.load(Relaxed) > before, "it has flushed meanwhile");
     }
 }
 

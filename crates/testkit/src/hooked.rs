@@ -1,7 +1,5 @@
 //! A file system that calls a hook before each request, for tests that act at a certain moment.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,15 +7,18 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_vfs::{File, LockGuard, Mode, Vfs};
 
 /// A request: its operation, the file, and the bytes of a read or a write.
-pub(crate) struct Request<'a> {
-    pub(crate) operation: &'static str,
-    pub(crate) name: &'a str,
-    pub(crate) bytes: Range<u64>,
+pub struct Request<'a> {
+    /// `create`, `open`, `look up`, `list`, `remove`, `rename`, `read`, `write` or `sync`.
+    pub operation: &'static str,
+    /// The name of the file within its directory; empty for `list`.
+    pub name: &'a str,
+    /// Empty if it is neither a read nor a write.
+    pub bytes: Range<u64>,
 }
 
 impl Request<'_> {
     /// Whether it is this operation on a file with this ending.
-    pub(crate) fn is(&self, operation: &str, ending: &str) -> bool {
+    pub fn is(&self, operation: &str, ending: &str) -> bool {
         self.operation == operation && self.name.ends_with(ending)
     }
 }
@@ -25,7 +26,7 @@ impl Request<'_> {
 type Hook = Arc<dyn Fn(&Request<'_>) -> Result<()> + Send + Sync>;
 
 /// Calls a hook before each request; its error fails the request.
-pub(crate) struct HookedVfs {
+pub struct HookedVfs {
     inner: Arc<dyn Vfs>,
     hook: Hook,
 }
@@ -37,7 +38,8 @@ struct HookedFile {
 }
 
 impl HookedVfs {
-    pub(crate) fn wrap(
+    /// Wraps a directory and its subdirectories.
+    pub fn wrap(
         inner: &Arc<dyn Vfs>,
         hook: impl Fn(&Request<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Arc<dyn Vfs> {
@@ -79,6 +81,7 @@ impl Vfs for HookedVfs {
     }
 
     fn list(&self) -> Result<Vec<String>> {
+        self.call("list", "")?;
         self.inner.list()
     }
 
@@ -97,7 +100,8 @@ impl Vfs for HookedVfs {
     }
 
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Vfs>> {
-        self.inner.subdirectory(name)
+        let inner = self.inner.subdirectory(name)?;
+        Ok(Arc::new(HookedVfs { inner, hook: self.hook.clone() }))
     }
 
     fn subdirectories(&self) -> Result<Vec<String>> {
