@@ -18,7 +18,7 @@ use siltstone_table::{BlockCache, SpareSegment};
 use siltstone_vfs::PmemPool;
 
 use crate::checkpoint_lock::CheckpointLock;
-use crate::compact::{Compaction, InProgress, LevelSizes, Strategy, TombstoneWalks};
+use crate::compact::{Compaction, InProgress, LevelSizes, Strategy, TombstoneAccounts};
 use crate::counters::Counters;
 use crate::merge_state::MergeState;
 use crate::options::{L0Policy, LiveOptions, MemtableLimits};
@@ -90,8 +90,8 @@ pub struct Jobs {
     pub(crate) queued: BTreeMap<u64, (u64, Compaction)>,
     pub(crate) next_compaction: u64,
     pub(crate) in_progress: InProgress,
-    /// Of cursors, over tombstones.
-    pub(crate) walks: TombstoneWalks,
+    /// Of tombstones that cursors have passed and flushes have written.
+    pub(crate) tombstones: TombstoneAccounts,
 }
 
 impl Tree {

@@ -201,6 +201,7 @@ impl Tree {
         drop(version);
         self.discard_logs_before(first_log, &kept);
         self.schedule_sizing(memtable.stats());
+        written.iter().for_each(|entry| self.charge_flush(entry.number));
         self.forget_range_deletes().map(|()| files)
     }
 

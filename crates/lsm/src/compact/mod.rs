@@ -11,7 +11,7 @@
 //! | [`job`] | the background job: picks, runs and installs compactions |
 //! | [`pick`], [`level0`], [`level_sizes`] | what is compacted next, by the sizes of levels |
 //! | [`level_model`] | the model behind these sizes |
-//! | [`range_deletions`], [`tombstones`], [`tombstone_walks`], [`blob_gc`] | other reasons |
+//! | [`range_deletions`], [`tombstones`], [`tombstone_accounts`], [`blob_gc`] | other reasons |
 //! | [`range`] | compaction of a range of keys, on request |
 //! | [`compaction`] | the inputs of one compaction |
 //! | [`merge`], [`output`], [`blob_writer`] | merging them into tables and blob files |
@@ -33,7 +33,7 @@ mod output;
 mod pick;
 mod range;
 mod range_deletions;
-mod tombstone_walks;
+mod tombstone_accounts;
 mod tombstones;
 
 pub(crate) use compaction::Compaction;
@@ -41,7 +41,7 @@ use compaction::complete;
 pub(crate) use level_model::MemtableStats;
 pub(crate) use level_sizes::LevelSizes;
 pub(crate) use pick::{LeveledStrategy, Strategy};
-pub(crate) use tombstone_walks::{MIN_PASSED, TombstoneWalks};
+pub(crate) use tombstone_accounts::{MIN_PASSED, TombstoneAccounts};
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! Tombstone-triggered compactions: of ranges in which cursors have passed many tombstones.
+//! Tombstone-triggered compactions: of ranges in which many tombstones were written, or passed by
+//! cursors.
 //!
 //! ```text
 //!   cursor:   t t t t t t t t t k        t: a tombstone that hides a key, k: the first entry
@@ -13,10 +14,17 @@
 //! the tables in it with many tombstones go down until nothing is below them, where tombstones are
 //! dropped. All walks together have then cost about as much as the compaction.
 //!
+//! A flush charges the tombstones of its run. When those of all flushes are half as many as the other
+//! entries in their range, it is compacted, too: that drops as many rows as it writes, whoever walks
+//! there first finds the tombstones gone, and the space of what they hide comes back. RocksDB has
+//! `NewCompactOnDeletionCollectorFactory` for it.
+//!
 //! Tombstones that a snapshot still needs stay: tables with them are not written again for it.
 //!
 //! Invariant: each compaction moves tombstones down or drops them, so that a range is done after
 //! a bounded number of them.
+
+use std::sync::Arc;
 
 use siltstone_durable::{self as durable, LogStructured, spawn_job};
 use siltstone_engine::KeyRange;
@@ -24,6 +32,7 @@ use siltstone_runtime::Priority;
 
 use super::compaction::rewrite;
 use super::range::{overlapping, overlapping_runs};
+use super::tombstone_accounts::PASSED_COST_BYTES;
 use super::{Compaction, InProgress, complete};
 use crate::engine::{State, Tree};
 use crate::version::{L0Run, TableFile, Version};
@@ -36,26 +45,23 @@ impl Tree {
     /// Charges a walk over tombstones between two keys, and makes the compaction of that range due
     /// once the charges reach its cost.
     #[cold]
-    pub(crate) fn charge_tombstones(&self, view: &View, passed: u64, ends: [&[u8]; 2]) {
-        let [first, last] = [ends[0].min(ends[1]), ends[0].max(ends[1])];
+    pub(crate) fn charge_walk(&self, view: &View, passed: u64, ends: [&[u8]; 2]) {
         let mut state = self.background.lock();
-        let walks = &mut state.walks;
-        if walks.due.is_some() {
+        if state.tombstones.due.is_some() {
             return;
         }
-        let (charged, range) = walks.add(passed, first, last);
+        let range = state.tombstones.walks.add(passed, ends);
         let runs = overlapping_runs(&view.version, &range);
-        let tables = (1..=view.version.levels.len())
-            .flat_map(|level| overlapping(&view.version, level, &range, &[]));
-        let files = runs.iter().map(L0Run::live_bytes).chain(tables.map(|table| table.bytes()));
-        let memtables: u64 = view.memtables().map(|memtable| memtable.bytes()).sum();
-        if charged < memtables + files.sum::<u64>() {
+        let files = runs.iter().map(L0Run::live_bytes);
+        let files = files.chain(tables_in(&view.version, &range).map(TableFile::bytes));
+        let memtables = view.memtables().map(|memtable| memtable.bytes());
+        if state.tombstones.walks.count * PASSED_COST_BYTES < memtables.chain(files).sum() {
             return;
         }
-        (walks.charged, walks.span, walks.due) = (0, None, Some(range));
-        walks.is_rotation_queued = true;
+        state.tombstones.make_due(range);
+        state.tombstones.is_rotation_queued = true;
         drop(state);
-        let on_finish = |state: &mut State| state.walks.is_rotation_queued = false;
+        let on_finish = |state: &mut State| state.tombstones.is_rotation_queued = false;
         spawn_job(self, Priority::Flush, on_finish, |tree: &Tree| {
             // A writer that has it now will fill the memtable.
             let Some(mut writer) = tree.writer.try_lock() else { return Ok(()) };
@@ -67,19 +73,49 @@ impl Tree {
             }
         });
     }
+
+    /// Charges the tombstones of a run that a flush has installed, and begins the compaction of
+    /// their range once they hide most of it.
+    pub(crate) fn charge_flush(&self, run: u64) {
+        let view = self.view.load_full();
+        let mut files = view.version.level0.iter().filter_map(L0Run::file);
+        let Some(run) = files.find(|file| file.number() == run && has_many(file)) else { return };
+        let mut state = self.background.lock();
+        if state.tombstones.due.is_some() {
+            return;
+        }
+        let deletes = run.table().meta().deletes;
+        let range = state.tombstones.flushes.add(deletes, [run.smallest(), run.largest()]);
+        let runs = overlapping_runs(&view.version, &range);
+        let runs = runs.iter().filter_map(L0Run::file).map(Arc::as_ref);
+        let files = runs.chain(tables_in(&view.version, &range));
+        let entries: u64 = files.map(|file| file.table().meta().entries).sum();
+        // The compaction drops a tombstone and what it hides for each entry that it writes.
+        if state.tombstones.flushes.count < entries / 3 {
+            return;
+        }
+        state.tombstones.make_due(range);
+        drop(state);
+        self.schedule_compaction();
+    }
 }
 
-/// The next compaction that walks make due; `None`: there is none. `snapshots` ascend, and the last
+fn tables_in<'a>(version: &'a Version, range: &'a KeyRange) -> impl Iterator<Item = &'a TableFile> {
+    (1..=version.levels.len())
+        .flat_map(|level| overlapping(version, level, range, &[]).map(Arc::as_ref))
+}
+
+/// The next compaction that tombstones make due; `None`: there is none. `snapshots` ascend, and the last
 /// one is now.
 pub(super) fn pick(version: &Version, state: &mut State, snapshots: &[u64]) -> Option<Compaction> {
-    let range = state.walks.due.as_ref()?;
+    let range = state.tombstones.due.as_ref()?;
     let picked = pick_in(version, range, &state.in_progress, snapshots);
     let is_idle = state.compactions == 0
         && state.flushing == 0
         && !state.is_flush_queued
-        && !state.walks.is_rotation_queued;
+        && !state.tombstones.is_rotation_queued;
     if picked.is_none() && is_idle {
-        state.walks.due = None;
+        state.tombstones.due = None;
     }
     picked
 }
@@ -120,10 +156,10 @@ fn has_many(table: &TableFile) -> bool {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Arc;
 
-    use siltstone_engine::{Durability, Engine, ManualClock, WriteBatch};
+    use siltstone_engine::{Durability, Engine, ManualClock, Stats, WriteBatch};
     use siltstone_runtime::Env;
+    use siltstone_structures::SplitMix64;
     use siltstone_vfs::Ram;
 
     use crate::{Lsm, Options};
@@ -183,6 +219,45 @@ mod tests {
             assert!(key == first && passed <= 1000, "{given:?} {passed}");
             lsm.verify(&mut |_, _| ()).unwrap();
         }
+    }
+
+    #[test]
+    fn flush_of_many_tombstones_makes_the_first_walk_short_and_frees_space() {
+        let lsm = open(&[]);
+        write(&lsm, 0..ROWS + 100, Some(&[7; 100]));
+        lsm.flush().unwrap();
+        lsm.maintain().unwrap();
+        let before = lsm.stats().space_bytes;
+        write(&lsm, 0..ROWS, None);
+        lsm.flush().unwrap();
+        lsm.maintain().unwrap();
+        assert!(lsm.stats().space_bytes < before / 4);
+        let (key, passed) = first_key(&lsm);
+        assert!(key == ROWS.to_be_bytes() && passed <= 1000, "{passed}");
+    }
+
+    #[test]
+    fn compactions_for_flushed_tombstones_write_less_than_the_user() {
+        let lsm = open(&[("memtable", "256KiB")]);
+        write(&lsm, 0..ROWS, Some(&[7; 100]));
+        lsm.flush().unwrap();
+        lsm.maintain().unwrap();
+        let written = |stats: Stats| {
+            let compacted: u64 = stats.levels.iter().skip(1).map(|level| level.bytes_written).sum();
+            (compacted, stats.user_bytes_written)
+        };
+        let before = written(lsm.stats());
+        let mut rng = SplitMix64::new(1);
+        for i in 0..3 * ROWS {
+            let row = rng.below(u64::from(ROWS)) as u32;
+            write(&lsm, row..row + 1, (i % 2 == 0).then_some(&[8; 100]));
+            if i % 1000 == 0 {
+                lsm.maintain().unwrap();
+            }
+        }
+        let after = written(lsm.stats());
+        let (compacted, by_user) = (after.0 - before.0, after.1 - before.1);
+        assert!(compacted > 0 && compacted < by_user, "{compacted} of {by_user}");
     }
 
     #[test]

@@ -311,7 +311,7 @@ impl TreeCursor {
             if self.passed >= MIN_PASSED {
                 tree.counters.tombstones_passed.fetch_add(self.passed, Relaxed);
                 let ends = [&self.passed_from, self.key.as_slice()];
-                tree.charge_tombstones(&self.view, self.passed, ends);
+                tree.charge_walk(&self.view, self.passed, ends);
             }
             let mut filtered = 0;
             if is_positioning {

@@ -153,7 +153,7 @@ impl LogStructured for Tree {
     }
 
     fn is_busy(jobs: &Jobs) -> bool {
-        jobs.is_sizing_queued || jobs.walks.is_rotation_queued || jobs.compactions > 0
+        jobs.is_sizing_queued || jobs.tombstones.is_rotation_queued || jobs.compactions > 0
     }
 
     fn schedule_jobs(&self) {
