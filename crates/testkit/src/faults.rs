@@ -57,11 +57,13 @@ pub fn faults(tested: &dyn EngineUnderTest, scale: &Scale) -> CheckResult {
     for option_set in scale.option_sets(tested.option_set_count()) {
         let case = Case { seed: scale.seed.unwrap_or(0), option_set };
         let history = history::draw(case.seed ^ u64::from(option_set), &SHAPE);
-        let mut rng = TestRng::of(case.seed, 4);
+        // The early requests are much the same with all option sets, so each draws its own.
+        let mut rng = TestRng::of(case.seed ^ u64::from(option_set) << 32, 4);
         for (kind, Requests { creation, all }) in trial.requests(case, &history)? {
-            // A table is created only once, so more of the requests of that fail.
-            let early = spread(0..creation, scale.faults, &mut rng);
-            let late = spread(creation..all, scale.faults / KINDS.len() as u64, &mut rng);
+            // A table is created only once, so as many of the requests of that fail.
+            let count = scale.faults / KINDS.len() as u64;
+            let early = spread(0..creation, count, &mut rng);
+            let late = spread(creation..all, count, &mut rng);
             for number in early.into_iter().chain(late) {
                 trial.run(case, &history, kind, number).map_err(|what| {
                     let options = tested.describe(option_set);
