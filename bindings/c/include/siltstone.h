@@ -978,6 +978,18 @@ siltstone_error *siltstone_table_write(const siltstone_table *table,
                                        bool synced);
 
 /*
+ As siltstone_table_write() without `synced`, unless the write would have to wait: for background
+ work, for another writer or beside open transactions. `*is_written` is false then, and nothing
+ was written: call siltstone_table_write() on a thread that may wait. For threads that must not,
+ such as event loops. lsm, trie and silt; on the other engines nothing is ever written.
+
+ Errors: as siltstone_table_write().
+ */
+siltstone_error *siltstone_table_try_write(const siltstone_table *table,
+                                           const siltstone_batch *batch,
+                                           bool *is_written);
+
+/*
  Removes every key, durably. Earlier snapshots still show the keys.
  */
 siltstone_error *siltstone_table_clear(const siltstone_table *table);
