@@ -18,6 +18,7 @@ const path = require('path')
 const { AbstractLevel } = require('abstract-level')
 const library = require('./library')
 const { SiltstoneChanges } = require('./changes')
+const { Gets } = require('./gets')
 const { SiltstoneIterator, bounds } = require('./iterator')
 const { SiltstoneSnapshot } = require('./snapshot')
 
@@ -48,6 +49,7 @@ class SiltstoneLevel extends AbstractLevel {
     }, options)
     this._location = location
     this._calls = 0
+    this._gets = new Gets(this)
     // Writes on other threads.
     this._writes = 0
     // That of the writes at once, in bytes, since one of them gave way to the event loop.
@@ -115,6 +117,8 @@ class SiltstoneLevel extends AbstractLevel {
     try {
       return await library.later(...call)
     } finally {
+      // It may have been a write.
+      this._gets.close()
       this._calls--
       if (this._calls === 0 && this._whenIdle) this._whenIdle()
     }
@@ -133,11 +137,15 @@ class SiltstoneLevel extends AbstractLevel {
   }
 
   _get (key, options) {
-    return this._read(options.snapshot, async snapshot => {
-      const [copy, value, length] = [Buffer.from(key), [null], [0]]
-      await this._later('snapshot_get', snapshot, copy, copy.length, value, length)
-      return library.take(value[0], Number(length[0]))
-    })
+    if (!options.snapshot) return this._gets.get(key)
+    const copy = Buffer.from(key)
+    return options.snapshot._use(snapshot => this._getAt(snapshot, copy))
+  }
+
+  async _getAt (snapshot, key) {
+    const [value, length] = [[null], [0]]
+    await this._later('snapshot_get', snapshot, key, key.length, value, length)
+    return library.take(value[0], Number(length[0]))
   }
 
   _getSync (key, options) {
@@ -150,18 +158,20 @@ class SiltstoneLevel extends AbstractLevel {
   }
 
   _getMany (keys, options) {
-    return this._read(options.snapshot, async snapshot => {
-      const copies = keys.map(key => Buffer.from(key))
-      const pointers = BigUint64Array.from(copies, copy => library.address(copy))
-      const lengths = BigUint64Array.from(copies, copy => BigInt(copy.length))
-      const values = new BigUint64Array(keys.length)
-      const valueLengths = new BigUint64Array(keys.length)
-      await this._later('snapshot_multi_get', snapshot, keys.length, pointers, lengths, values,
-        valueLengths)
-      // The copies live until here.
-      return copies.map((_, i) =>
-        library.take(values[i] === 0n ? null : values[i], Number(valueLengths[i])))
-    })
+    const copies = keys.map(key => Buffer.from(key))
+    return this._read(options.snapshot, snapshot => this._getManyAt(snapshot, copies))
+  }
+
+  async _getManyAt (snapshot, keys) {
+    const pointers = BigUint64Array.from(keys, key => library.address(key))
+    const lengths = BigUint64Array.from(keys, key => BigInt(key.length))
+    const values = new BigUint64Array(keys.length)
+    const valueLengths = new BigUint64Array(keys.length)
+    await this._later('snapshot_multi_get', snapshot, keys.length, pointers, lengths, values,
+      valueLengths)
+    // The keys live until here.
+    return keys.map((_, i) =>
+      library.take(values[i] === 0n ? null : values[i], Number(valueLengths[i])))
   }
 
   _has (key, options) {
@@ -217,6 +227,7 @@ class SiltstoneLevel extends AbstractLevel {
       const isWritten = [false]
       library.now('table_try_write', this._table, batch, isWritten)
       if (isWritten[0]) {
+        this._gets.close()
         this._costAtOnce += bytes + CALL_COST
         if (this._costAtOnce > MAX_BYTES_AT_ONCE) {
           this._costAtOnce = 0

@@ -287,6 +287,34 @@ test('buffered writes are applied at once, in the order of calls, and give way t
   await db.close()
 })
 
+test('reads that are called in one go see the writes before them, and end one by one', async t => {
+  const db = new SiltstoneLevel(location(), { keyEncoding: 'buffer' })
+  await db.put(Buffer.from('k'), '1')
+  const key = Buffer.from('k')
+  const reads = [db.get(key), db.get(Buffer.from('none')), db.get(Buffer.alloc(1 << 20))]
+  key.fill('x')
+  const put = db.put(Buffer.from('k'), '2')
+  reads.push(db.get(Buffer.from('k')))
+  const ends = await Promise.allSettled(reads)
+  t.same(ends.map(end => end.value), ['1', undefined, undefined, '2'])
+  t.is(ends[2].reason.code, 'SILTSTONE_TOO_LARGE')
+  await put
+  const keys = Array.from({ length: 1000 }, (_, i) => Buffer.from(`k${i}`))
+  await Promise.all(keys.map(key => db.put(key, String(key))))
+  const before = db._calls
+  const values = keys.map(key => db.get(key))
+  await null
+  t.ok(db._calls - before < 10, `${db._calls} calls`)
+  t.same(await Promise.all(values), keys.map(String))
+  // A write that another thread applies.
+  const synced = db.put(Buffer.from('k'), '3', { sync: true })
+  const during = db.get(Buffer.from('k'))
+  await synced
+  t.is(await db.get(Buffer.from('k')), '3')
+  t.ok(['2', '3'].includes(await during))
+  await db.close()
+})
+
 test('writes in a stall wait on another thread', async t => {
   const tableOptions = { memtable: '64KiB', memtables: '2' }
   const db = new SiltstoneLevel(location(), { tableOptions, threads: 1 })
