@@ -179,11 +179,19 @@ fn sources(directory: &Path) -> String {
 }
 
 /// Functions that the packages do without: those with callbacks, the one for languages in which a
-/// call is more expensive, and the one for event loops.
+/// call is more expensive, the one for event loops, and those that only C and Rust offer.
 fn is_left_out(function: &str) -> bool {
-    const LEFT_OUT: [&str; 3] =
-        ["siltstone_table_transact", "siltstone_cursor_read", "siltstone_table_try_write"];
-    function.ends_with("_get_with") || LEFT_OUT.contains(&function)
+    const LEFT_OUT: [&str; 4] = [
+        "siltstone_table_transact",
+        "siltstone_cursor_read",
+        "siltstone_table_try_write",
+        "siltstone_merge_output_append",
+    ];
+    function.ends_with("_get_with")
+        || function.ends_with("_all")
+        || function.starts_with("siltstone_options_add_")
+        || function.starts_with("siltstone_reader_")
+        || LEFT_OUT.contains(&function)
 }
 
 #[test]
