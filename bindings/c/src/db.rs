@@ -70,10 +70,10 @@ unsafe fn open(
 ///
 /// # Safety
 /// `tables` points to `count` handles, unless it is NULL.
-pub(crate) unsafe fn tables<'a>(
-    tables: *const Option<&'a SiltstoneTable>,
+pub(crate) unsafe fn tables(
+    tables: *const Option<&SiltstoneTable>,
     count: usize,
-) -> Result<Vec<&'a store::Table>, Error> {
+) -> Result<Vec<&store::Table>, Error> {
     // SAFETY: by the contract of this function.
     let tables = unsafe { array(tables, count, "tables") }?;
     tables.iter().map(|table| Ok(&required(*table, "tables[]")?.0)).collect()

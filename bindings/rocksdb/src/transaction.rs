@@ -55,7 +55,7 @@ pub struct Transaction {
     save_points: Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
     /// Empty without one.
     name: Vec<u8>,
-    /// Whether the writes are durable, to be decided on. Nothing is added to them then.
+    /// Whether the writes have a record, to be decided on. Later ones are not in it.
     is_prepared: bool,
 }
 
@@ -96,7 +96,6 @@ impl Transaction {
 
     /// Locks a key, or remembers its value.
     fn track(&mut self, key: &[u8], is_exclusive: bool) -> Result<(), Failure> {
-        self.check_not_prepared()?;
         let Some((locks, owner)) = self.locks() else {
             if !self.tracked.contains_key(key) {
                 let value = self.seen(key)?;
@@ -311,7 +310,8 @@ exports! {
     }
 
     /// Makes the writes of a transaction with locks and a name survive a crash, without applying
-    /// them: commit or roll back later, also after the database was opened again.
+    /// them: commit or roll back later, also after the database was opened again. As in RocksDB,
+    /// later writes are applied by the commit, too, but do not survive a crash before it.
     fn rocksdb_transaction_prepare(transaction: &mut Transaction; err) {
         transaction.prepare()
     }

@@ -37,8 +37,8 @@ static void prepare_and_end(void) {
   OK(rocksdb_transaction_prepare(txn, &err));
   CHECK(holds(db, ro, "a", NULL) && holds(db, ro, "gone", "1"));
 
-  /* Nothing is added to it, and its name is taken. */
-  FAILS(rocksdb_transaction_put(txn, S("b"), S("1"), &err), "Invalid argument: ");
+  /* Later writes are not prepared, and its name is taken. */
+  OK(rocksdb_transaction_put(txn, S("late"), S("1"), &err));
   FAILS(rocksdb_transaction_prepare(txn, &err), "Invalid argument: ");
   FAILS(rocksdb_transaction_rollback_to_savepoint(txn, &err), "Invalid argument: ");
   void *other = begin(db, "lost", "1");
@@ -46,13 +46,14 @@ static void prepare_and_end(void) {
 
   prepared(db, "second", "b", "1");
   void *decided = prepared(db, "third", "c", "1");
+  OK(rocksdb_transaction_put(decided, S("e"), S("1"), &err));
   OK(rocksdb_transaction_commit(decided, &err));
   rocksdb_transaction_destroy(decided);
   decided = prepared(db, "third", "d", "1");
   OK(rocksdb_transaction_rollback(decided, &err));
   OK(rocksdb_transaction_commit(decided, &err));
   rocksdb_transaction_destroy(decided);
-  CHECK(holds(db, ro, "c", "1") && holds(db, ro, "d", NULL));
+  CHECK(holds(db, ro, "c", "1") && holds(db, ro, "d", NULL) && holds(db, ro, "e", "1"));
   _exit(0);
 }
 
@@ -102,7 +103,7 @@ static void decide(void) {
   OK(rocksdb_transaction_commit(txn, &err));
   rocksdb_transaction_destroy(txn);
   CHECK(holds(db, ro, "a", "1") && holds_cf(db, ro, handles[1], "a", "2"));
-  CHECK(holds(db, ro, "gone", NULL));
+  CHECK(holds(db, ro, "gone", NULL) && holds(db, ro, "late", NULL));
   OK(rocksdb_transactiondb_put(db, wo, S("a"), S("3"), &err));
   FAILS(rocksdb_transactiondb_put(db, wo, S("b"), S("3"), &err), "Operation timed out: ");
   CHECK((txn = find(db, "second", 1)));
