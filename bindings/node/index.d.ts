@@ -1,6 +1,8 @@
 import {
   AbstractLevel,
+  AbstractBatchOperation,
   AbstractBatchOptions,
+  AbstractChainedBatch,
   AbstractClearOptions,
   AbstractDatabaseOptions,
   AbstractDelOptions,
@@ -102,6 +104,13 @@ export class SiltstoneLevel<K = string, V = string>
   del (key: K): Promise<void>
   del<KX = K> (key: KX, options: DelOptions<KX>): Promise<void>
 
+  batch (operations: Array<AbstractBatchOperation<typeof this, K, V>>): Promise<void>
+  batch<KX = K, VX = V> (
+    operations: Array<AbstractBatchOperation<typeof this, KX, VX>>,
+    options: BatchOptions<KX, VX>
+  ): Promise<void>
+  batch (): AbstractChainedBatch<typeof this, K, V>
+
   snapshot (options?: any): SiltstoneSnapshot
 
   /**
@@ -117,7 +126,7 @@ export class SiltstoneLevel<K = string, V = string>
   maintain (): Promise<void>
 
   /** Moves the entries of a range to their deepest level, and drops deleted and overwritten ones. */
-  compactRange (options?: AbstractClearOptions<K>): Promise<void>
+  compactRange<KX = K> (options?: AbstractClearOptions<KX>): Promise<void>
 
   /** Makes every write that has ended durable against a power cut. */
   sync (): Promise<void>

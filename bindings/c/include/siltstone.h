@@ -118,6 +118,56 @@ typedef enum {
 } siltstone_code;
 
 /*
+ Kinds of events. Later versions may add numbers.
+ */
+typedef enum {
+  /*
+   A kind that this version has no number for.
+   */
+  SILTSTONE_EVENT_KIND_OTHER = 0,
+  /*
+   A memtable is being written to files.
+   */
+  SILTSTONE_EVENT_KIND_FLUSH_BEGUN = 1,
+  /*
+   A flush has ended; see `is_failed`.
+   */
+  SILTSTONE_EVENT_KIND_FLUSH_COMPLETED = 2,
+  /*
+   Files are being compacted.
+   */
+  SILTSTONE_EVENT_KIND_COMPACTION_BEGUN = 3,
+  /*
+   A compaction has ended; see `is_failed`.
+   */
+  SILTSTONE_EVENT_KIND_COMPACTION_COMPLETED = 4,
+  /*
+   Writers are delayed or wait from now on.
+   */
+  SILTSTONE_EVENT_KIND_STALL_BEGUN = 5,
+  /*
+   Writers do not wait for this cause any more.
+   */
+  SILTSTONE_EVENT_KIND_STALL_ENDED = 6,
+  /*
+   A background job has failed. It is retried, unless READ_ONLY follows.
+   */
+  SILTSTONE_EVENT_KIND_BACKGROUND_ERROR = 7,
+  /*
+   The table rejects writes until the store is reopened.
+   */
+  SILTSTONE_EVENT_KIND_READ_ONLY = 8,
+  /*
+   Damage was found. The same damage is reported each time that it is found.
+   */
+  SILTSTONE_EVENT_KIND_CORRUPTION = 9,
+  /*
+   The listener was too slow: events were dropped here.
+   */
+  SILTSTONE_EVENT_KIND_DROPPED = 10,
+} siltstone_event_kind;
+
+/*
  What happens to the files of an ingestion.
  */
 enum siltstone_ingest_mode
@@ -203,9 +253,20 @@ typedef struct siltstone_db siltstone_db;
 typedef struct siltstone_error siltstone_error;
 
 /*
+ Receives what a merge callback returns. It is valid during the call.
+ */
+typedef struct siltstone_merge_output siltstone_merge_output;
+
+/*
  Options of opening a store. They are copied when a store is opened and can be used again.
  */
 typedef struct siltstone_options siltstone_options;
+
+/*
+ A store that another process may write at the same time, as of the last catch-up. Any thread may
+ use it, several at the same time.
+ */
+typedef struct siltstone_reader siltstone_reader;
 
 /*
  A table as of the creation of the snapshot. Any thread may use it, several at the same time. One
@@ -259,6 +320,86 @@ typedef struct {
    */
   uint64_t expires_at;
 } siltstone_change_op;
+
+/*
+ Something that has happened. It is valid during the call of the listener. Later versions may add
+ fields at the end.
+ */
+typedef struct {
+  /*
+   A number of siltstone_event_kind.
+   */
+  int32_t kind;
+  /*
+   Of a completed job: whether it failed.
+   */
+  bool is_failed;
+  /*
+   The name of the table; empty if it is no event of a table.
+   */
+  const char *table;
+  /*
+   One line in UTF-8 for a log, with the names of files, without the time.
+   */
+  const char *message;
+  /*
+   In milliseconds since 1970.
+   */
+  uint64_t at;
+  /*
+   The number of a flush or compaction: both of its events have it. 0 for other events.
+   */
+  uint64_t job;
+  /*
+   How long a completed job or a stall took, in microseconds; 0 for other events.
+   */
+  uint64_t duration_us;
+  /*
+   The bytes of the files that a job reads.
+   */
+  uint64_t input_bytes;
+  /*
+   The bytes of the files that a completed job has written.
+   */
+  uint64_t output_bytes;
+} siltstone_event;
+
+/*
+ Hears of an event. The store calls its listeners on a thread of its own, one event after the
+ other, in the order of the events. The function may take its time, and may use the store; but it
+ must not close it, unwind or jump out. `arg` is the argument of siltstone_options_add_listener().
+ */
+typedef void (*siltstone_event_callback)(void *arg, const siltstone_event *event);
+
+/*
+ Frees the argument of callbacks. It is called once, on any thread, when no callback will be
+ called with it any more. It must not use the store, unwind or jump out.
+ */
+typedef void (*siltstone_free_callback)(void *arg);
+
+/*
+ Computes the value of a key after `operand_count` operands, at least one, the oldest first.
+ `value` is the one before, or NULL if the key was missing. It appends the result to `output`, by
+ siltstone_merge_output_append(), and returns true. If the operands do not apply it returns
+ false: reads of the key fail then, with what was appended as the reason.
+
+ A partial merge gets at least two operands and no value, and appends one operand with the effect
+ of all of them, or returns false if there is none.
+
+ It must depend on its arguments alone: it is called in reads, flushes and compactions, at any
+ time, on any thread, on several at the same time. All pointers are valid during the call. It
+ must not use the store, unwind or jump out. `arg` is the argument of
+ siltstone_options_add_merge_operator().
+ */
+typedef bool (*siltstone_merge_callback)(void *arg,
+                                         const char *key,
+                                         size_t key_len,
+                                         const char *value,
+                                         size_t value_len,
+                                         size_t operand_count,
+                                         const char *const *operands,
+                                         const size_t *operand_lens,
+                                         siltstone_merge_output *output);
 
 /*
  Receives a value, which is valid until the function returns. The function must not use the
@@ -682,10 +823,50 @@ bool siltstone_error_is_disk_full(const siltstone_error *error);
 void siltstone_error_free(siltstone_error *error);
 
 /*
+ Adds a listener for the events of all tables of the stores that are opened with these options:
+ flushes, compactions, write stalls, failures and damage. siltstone_close() waits until it has
+ heard everything.
+
+ `free_arg`, which may be NULL, is called with `arg` when these options are freed and all stores
+ that were opened with them are closed; also after an error.
+ */
+siltstone_error *siltstone_options_add_listener(siltstone_options *options,
+                                                siltstone_event_callback on_event,
+                                                void *arg,
+                                                siltstone_free_callback free_arg);
+
+/*
  Frees memory that a function of this library has returned through a `char **`. NULL is allowed.
  The same as free() of the C library that this library is linked with.
  */
 void siltstone_free(void *memory);
+
+/*
+ Appends bytes, which are copied, to the result of a merge.
+ */
+siltstone_error *siltstone_merge_output_append(siltstone_merge_output *output,
+                                               const char *data,
+                                               size_t len);
+
+/*
+ Adds a merge operator for the table `table`, which must be on lsm: its first one is recorded in
+ it by its name, which stands for the format of the operands, and another name is refused. Add it
+ before each open; without it keys with operands cannot be read. The table takes no values that
+ expire. Names with the prefix "siltstone." are reserved.
+
+ `merge` is needed; `partial_merge` may be NULL. `arg` is passed to both. `free_arg`, which may be
+ NULL, is called with `arg` when these options and all stores that were opened with them are
+ freed; also after an error.
+
+ Errors: INVALID for a reserved name, and for a second operator of the table in these options.
+ */
+siltstone_error *siltstone_options_add_merge_operator(siltstone_options *options,
+                                                      const char *table,
+                                                      const char *name,
+                                                      siltstone_merge_callback merge,
+                                                      siltstone_merge_callback partial_merge,
+                                                      void *arg,
+                                                      siltstone_free_callback free_arg);
 
 /*
  New options with the defaults. Free them with siltstone_options_free().
@@ -736,6 +917,62 @@ void siltstone_options_set_idle_ms(siltstone_options *options, uint64_t millisec
 void siltstone_options_set_transaction_memory_bytes(siltstone_options *options, size_t bytes);
 
 /*
+ Adds a key of an encrypted store: 32 bytes from a secure random number generator. The first one
+ encrypts a new store and new files; the others are those of existing files, after the key was
+ replaced (`siltstone rekey`). A store that is not encrypted is refused with a key, and an
+ encrypted one without it. Tables on skimpy, with `pmem.size` or with `fast_dir` cannot be
+ encrypted.
+
+ The key is copied, and overwritten when the last copy is freed: that of these options, and of
+ each open store.
+
+ Errors: INVALID for a key of another length.
+ */
+siltstone_error *siltstone_options_add_key(siltstone_options *options,
+                                           const char *key,
+                                           size_t key_len);
+
+/*
+ Opens the store in the directory `path` for reading, also while another process has it open for
+ writing. Nothing is locked or written there. `options` may be NULL; the maximum number of open
+ files is ignored: a reader keeps all files that it shows open, also those that the writer has
+ removed. Free it with siltstone_reader_free().
+
+ A reader shows a prefix of the writes of each table, in whole batches, also those that are not
+ durable yet: after a power cut the store may have less than a reader has shown.
+
+ Errors: those of siltstone_open() but LOCKED.
+ */
+siltstone_error *siltstone_reader_open(const char *path,
+                                       const siltstone_options *options,
+                                       siltstone_reader **reader);
+
+/*
+ Frees a reader. Handles of tables that it has opened stay valid. NULL is allowed.
+ */
+void siltstone_reader_free(siltstone_reader *reader);
+
+/*
+ Reads what the writer has written since, in all tables, and sets *has_changed to whether there
+ is anything. Handles of tables stay as they are: open the tables again. Cost: reads the logs, up
+ to the size of the memtables, and opens every file.
+
+ Errors: those of siltstone_reader_open(); the reader stays as it is.
+ */
+siltstone_error *siltstone_reader_catch_up(const siltstone_reader *reader, bool *has_changed);
+
+/*
+ Opens the table `name` as of the last catch-up. It does not change; writes to it fail with
+ REFUSED. It keeps its files open, so free it with siltstone_table_free() after a catch-up.
+
+ Errors: INVALID if there is no such table; UNSUPPORTED on mica and skimpy, with persistent
+ memory (`pmem.size`) and with `fast_dir`.
+ */
+siltstone_error *siltstone_reader_table(const siltstone_reader *reader,
+                                        const char *name,
+                                        siltstone_table **table);
+
+/*
  A view of the table at this moment, unaffected by later writes. While it lives, the versions
  that it shows stay on disk. Free it with siltstone_snapshot_free().
 
@@ -743,6 +980,19 @@ void siltstone_options_set_transaction_memory_bytes(siltstone_options *options, 
  */
 siltstone_error *siltstone_snapshot_create(const siltstone_table *table,
                                            siltstone_snapshot **snapshot);
+
+/*
+ Views of `count` tables of a store, all as of one moment: snapshots[i] is that of tables[i]. It
+ waits for the writes in progress on these tables. Free each with siltstone_snapshot_free(), in
+ any order. After an error all snapshots are NULL.
+
+ Errors: UNSUPPORTED unless all tables are on lsm; INVALID for a table of another store, or one
+ that is there twice; CLOSED.
+ */
+siltstone_error *siltstone_snapshot_create_all(const siltstone_db *db,
+                                               size_t count,
+                                               const siltstone_table *const *tables,
+                                               siltstone_snapshot **snapshots);
 
 /*
  Frees a snapshot. NULL is allowed.
@@ -978,6 +1228,18 @@ siltstone_error *siltstone_table_write(const siltstone_table *table,
                                        bool synced);
 
 /*
+ As siltstone_table_write() without `synced`, unless the write would have to wait: for background
+ work, for another writer or beside open transactions. `*is_written` is false then, and nothing
+ was written: call siltstone_table_write() on a thread that may wait. For threads that must not,
+ such as event loops. lsm, trie and silt; on the other engines nothing is ever written.
+
+ Errors: as siltstone_table_write().
+ */
+siltstone_error *siltstone_table_try_write(const siltstone_table *table,
+                                           const siltstone_batch *batch,
+                                           bool *is_written);
+
+/*
  Removes every key, durably. Earlier snapshots still show the keys.
  */
 siltstone_error *siltstone_table_clear(const siltstone_table *table);
@@ -1126,9 +1388,35 @@ siltstone_error *siltstone_transaction_begin(const siltstone_table *table,
 
  Errors: CONFLICT: what it has read has changed, and EXPIRED: nothing was applied, run it again
  from its beginning. Others as of siltstone_table_put(). INVALID if it has ended already, or if
- it is that of siltstone_table_transact().
+ it is that of siltstone_table_transact() or one of siltstone_transaction_begin_all().
  */
 siltstone_error *siltstone_transaction_commit(siltstone_transaction *transaction, bool synced);
+
+/*
+ Begins a transaction over `count` tables of a store: transactions[i] reads and writes tables[i].
+ All of them read as of one moment. End them with siltstone_transaction_commit_all(), and free
+ each with siltstone_transaction_free(), in any order; to free one without a commit discards all.
+ Different threads may use different ones. After an error all are NULL.
+
+ Errors: UNSUPPORTED unless all tables are on lsm; INVALID for a table of another store, or one
+ that is there twice; REFUSED by a store that is open read-only; CLOSED.
+ */
+siltstone_error *siltstone_transaction_begin_all(const siltstone_db *db,
+                                                 size_t count,
+                                                 const siltstone_table *const *tables,
+                                                 siltstone_transaction **transactions);
+
+/*
+ Commits all `count` transactions of a siltstone_transaction_begin_all(), in any order: applies
+ the writes to all tables, or none; with `synced` they survive a power cut once this returns. All
+ have ended then; the handles are still to be freed. No other thread may use one meanwhile.
+
+ Errors: as of siltstone_transaction_commit(). INVALID if the array has not exactly these
+ transactions: they stay as they are.
+ */
+siltstone_error *siltstone_transaction_commit_all(size_t count,
+                                                  siltstone_transaction *const *transactions,
+                                                  bool synced);
 
 /*
  Frees a transaction. One that was not committed is discarded. NULL is allowed.

@@ -13,7 +13,7 @@ use crate::table::{SiltstoneTable, durability, inner};
 
 /// An open store. Any thread may use it, several at the same time.
 #[derive(Debug)]
-pub struct SiltstoneDb(Db);
+pub struct SiltstoneDb(pub(crate) Db);
 
 /// The version of the library, e.g. "0.1.0". It is never freed.
 #[unsafe(no_mangle)]
@@ -64,6 +64,19 @@ unsafe fn open(
         set_handle(db, SiltstoneDb(open(path, options)?));
         Ok(())
     })
+}
+
+/// The tables behind an array of handles.
+///
+/// # Safety
+/// `tables` points to `count` handles, unless it is NULL.
+pub(crate) unsafe fn tables(
+    tables: *const Option<&SiltstoneTable>,
+    count: usize,
+) -> Result<Vec<&store::Table>, Error> {
+    // SAFETY: by the contract of this function.
+    let tables = unsafe { array(tables, count, "tables") }?;
+    tables.iter().map(|table| Ok(&required(*table, "tables[]")?.0)).collect()
 }
 
 /// Finishes background work, makes everything durable and releases the directory. All handles of

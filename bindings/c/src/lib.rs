@@ -19,6 +19,8 @@
 //! | [`error`] | error objects, codes, and the boundary for panics |
 //! | [`memory`] | byte strings and handles between C and Rust |
 //! | [`options`] | options of opening a store |
+//! | [`callback`] | arguments of callbacks that outlive a call |
+//! | [`merge_operator`], [`listener`] | merge operators and listeners of the program |
 //! | [`db`] | stores: open, close, tables, checkpoint, verification, repair |
 //! | [`table`] | tables: reads, writes, statistics |
 //! | [`batch`] | write batches |
@@ -27,18 +29,23 @@
 //! | [`cursor`] | ordered iteration |
 //! | [`snapshot`] | reads at a point in time |
 //! | [`transaction`] | serializable transactions |
+//! | [`reader`] | a reader beside the process that writes the store |
 //! | [`reads`] | the reads that tables, snapshots and transactions have in common |
 
 // The header states the contract of every pointer once; each function adds who owns what.
 #![allow(clippy::missing_safety_doc)]
 
 pub mod batch;
+pub mod callback;
 pub mod changes;
 pub mod cursor;
 pub mod db;
 pub mod error;
+pub mod listener;
 pub mod memory;
+pub mod merge_operator;
 pub mod options;
+pub mod reader;
 pub mod reads;
 pub mod snapshot;
 pub mod sorted_file;

@@ -142,6 +142,28 @@ pub(crate) fn handle_output<'a, T>(
     Ok(output)
 }
 
+/// Checks an output array for handles, and sets them to NULL until [`set_handle`].
+///
+/// # Safety
+/// `data` points to `len` pointers that nobody else uses during `'a`, unless it is NULL.
+pub(crate) unsafe fn handle_outputs<'a, T>(
+    data: *mut MaybeUninit<*mut T>,
+    len: usize,
+    name: &str,
+) -> Result<&'a mut [MaybeUninit<*mut T>], Error> {
+    // SAFETY: by the contract of this function, whose length this checks.
+    let len = unsafe { array(data.cast_const(), len, name) }?.len();
+    if len == 0 {
+        return Ok(&mut []);
+    }
+    // SAFETY: by the contract of this function; the pointer is not NULL.
+    let outputs = unsafe { std::slice::from_raw_parts_mut(data, len) };
+    for output in &mut *outputs {
+        output.write(std::ptr::null_mut());
+    }
+    Ok(outputs)
+}
+
 /// Frees memory that a function of this library has returned through a `char **`. NULL is allowed.
 /// The same as free() of the C library that this library is linked with.
 #[unsafe(no_mangle)]

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_char;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use store::{DbOptions, Env, Error, InvalidOption};
+use store::encryption::{KeyRing, Keys, MasterKey};
+use store::{DbOptions, Env, Error, EventListener, InvalidOption, MergeOperator};
 
-use crate::error::release;
-use crate::memory::{array, text};
+use crate::error::{SiltstoneError, guard, invalid, release, required};
+use crate::memory::{array, bytes, text};
 
 /// Options of opening a store. They are copied when a store is opened and can be used again.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct SiltstoneOptions {
     read_only: bool,
     direct_reads: bool,
@@ -19,6 +22,16 @@ pub struct SiltstoneOptions {
     cache_bytes: Option<u64>,
     idle_ms: Option<u64>,
     transaction_memory_bytes: Option<usize>,
+    /// The first one is the current one.
+    keys: Vec<MasterKey>,
+    pub(crate) merge_operators: BTreeMap<String, Arc<dyn MergeOperator>>,
+    pub(crate) listeners: Vec<Arc<dyn EventListener>>,
+}
+
+impl fmt::Debug for SiltstoneOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SiltstoneOptions").field("keys", &self.keys).finish_non_exhaustive()
+    }
 }
 
 impl SiltstoneOptions {
@@ -28,8 +41,14 @@ impl SiltstoneOptions {
             read_only: self.read_only,
             direct_reads: self.direct_reads,
             cache_bytes: self.cache_bytes,
+            merge_operators: self.merge_operators.clone(),
+            listeners: self.listeners.clone(),
             ..DbOptions::default()
         };
+        if let Some((current, earlier)) = self.keys.split_first() {
+            let ring = KeyRing::new(current.clone(), earlier.to_vec());
+            options.encryption = Keys::new(Arc::new(ring));
+        }
         if let Some(threads) = self.threads {
             options.env = Env::system(threads.clamp(1, 256));
         }
@@ -146,6 +165,33 @@ pub extern "C" fn siltstone_options_set_transaction_memory_bytes(
     bytes: usize,
 ) {
     set(options, |options| options.transaction_memory_bytes = Some(bytes));
+}
+
+/// Adds a key of an encrypted store: 32 bytes from a secure random number generator. The first one
+/// encrypts a new store and new files; the others are those of existing files, after the key was
+/// replaced (`siltstone rekey`). A store that is not encrypted is refused with a key, and an
+/// encrypted one without it. Tables on skimpy, with `pmem.size` or with `fast_dir` cannot be
+/// encrypted.
+///
+/// The key is copied, and overwritten when the last copy is freed: that of these options, and of
+/// each open store.
+///
+/// Errors: INVALID for a key of another length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_options_add_key(
+    options: Option<&mut SiltstoneOptions>,
+    key: *const c_char,
+    key_len: usize,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes a pointer to as many bytes as the length says.
+        let key = unsafe { bytes(key, key_len, "key") }?;
+        let key = key
+            .try_into()
+            .map_err(|_| invalid(format!("a key has 32 bytes, and this one has {}", key.len())))?;
+        required(options, "options")?.keys.push(MasterKey::new(key));
+        Ok(())
+    })
 }
 
 /// Changes options; NULL is ignored, as there is nothing to report it with.

@@ -6,8 +6,9 @@ use std::mem::MaybeUninit;
 use store::{Error, KeyRange, Snapshot};
 
 use crate::cursor::SiltstoneCursor;
+use crate::db::{self, SiltstoneDb};
 use crate::error::{SiltstoneError, guard, release, required};
-use crate::memory::{Output, bytes, handle_output, set_handle};
+use crate::memory::{Output, bytes, handle_output, handle_outputs, set_handle};
 use crate::reads::{self, MultiGet, SiltstoneReadCallback};
 use crate::table::{self, SiltstoneTable};
 
@@ -35,6 +36,33 @@ pub extern "C" fn siltstone_snapshot_create(
     guard(|| {
         let snapshot = handle_output(snapshot, "snapshot")?;
         set_handle(snapshot, SiltstoneSnapshot(table::inner(table)?.snapshot()?));
+        Ok(())
+    })
+}
+
+/// Views of `count` tables of a store, all as of one moment: snapshots[i] is that of tables[i]. It
+/// waits for the writes in progress on these tables. Free each with siltstone_snapshot_free(), in
+/// any order. After an error all snapshots are NULL.
+///
+/// Errors: UNSUPPORTED unless all tables are on lsm; INVALID for a table of another store, or one
+/// that is there twice; CLOSED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_snapshot_create_all(
+    db: Option<&SiltstoneDb>,
+    count: usize,
+    tables: *const Option<&SiltstoneTable>,
+    snapshots: *mut MaybeUninit<*mut SiltstoneSnapshot>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes arrays of `count` elements.
+        let (snapshots, tables) =
+            unsafe { (handle_outputs(snapshots, count, "snapshots")?, db::tables(tables, count)?) };
+        let all = required(db, "db")?.0.snapshot(&tables)?;
+        let parts = tables.iter().map(|table| all.table(table).cloned());
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
+        for (snapshot, part) in snapshots.iter_mut().zip(parts) {
+            set_handle(snapshot, SiltstoneSnapshot(part));
+        }
         Ok(())
     })
 }

@@ -193,6 +193,26 @@ pub extern "C" fn siltstone_table_write(
     guard(|| inner(table)?.write(&required(batch, "batch")?.0, durability(synced)))
 }
 
+/// As siltstone_table_write() without `synced`, unless the write would have to wait: for background
+/// work, for another writer or beside open transactions. `*is_written` is false then, and nothing
+/// was written: call siltstone_table_write() on a thread that may wait. For threads that must not,
+/// such as event loops. lsm, trie and silt; on the other engines nothing is ever written.
+///
+/// Errors: as siltstone_table_write().
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_table_try_write(
+    table: Option<&SiltstoneTable>,
+    batch: Option<&SiltstoneBatch>,
+    is_written: Option<&mut MaybeUninit<bool>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let is_written = required(is_written, "is_written")?;
+        is_written.write(false);
+        is_written.write(inner(table)?.try_write(&required(batch, "batch")?.0)?);
+        Ok(())
+    })
+}
+
 /// Removes every key, durably. Earlier snapshots still show the keys.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_table_clear(

@@ -1,19 +1,21 @@
 //! Serializable transactions.
 //!
-//! A handle owns its transaction until the commit. Exception: the callback of
-//! [`siltstone_table_transact`] gets a handle that borrows the transaction, which the store's retry
-//! loop owns.
+//! A handle owns its transaction until the commit, also one of several that begin together, which
+//! are put together again to be committed. Exception: the callback of [`siltstone_table_transact`]
+//! gets a handle that borrows the transaction, which the store's retry loop owns.
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-use store::{Error, KeyRange, Retry, Transaction};
+use store::{Db, DbTransaction, Error, KeyRange, Retry, Transaction};
 
 use crate::batch::SiltstoneBatch;
 use crate::cursor::SiltstoneCursor;
+use crate::db::{self, SiltstoneDb};
 use crate::error::{SiltstoneError, guard, invalid, release, required};
-use crate::memory::{Output, bytes, handle_output, set_handle};
+use crate::memory::{Output, array, bytes, handle_output, handle_outputs, set_handle};
 use crate::reads::{self, MultiGet, SiltstoneReadCallback};
 use crate::table::{self, SiltstoneTable, durability};
 
@@ -26,16 +28,25 @@ pub struct SiltstoneTransaction(State);
 #[derive(Debug)]
 enum State {
     Owned(Box<Transaction>),
+    /// One of several, which are committed together.
+    Joined(Box<Transaction>, Arc<Group>),
     /// During a call of the function that siltstone_table_transact() runs.
     Lent(NonNull<Transaction>),
     Ended,
+}
+
+/// The transactions that have begun together.
+#[derive(Debug)]
+struct Group {
+    db: Db,
+    count: usize,
 }
 
 impl SiltstoneTransaction {
     /// The transaction, if its table is open.
     fn get(&self) -> Result<&Transaction, Error> {
         let transaction = match &self.0 {
-            State::Owned(transaction) => transaction,
+            State::Owned(transaction) | State::Joined(transaction, _) => transaction,
             // SAFETY: the handle exists only during the call that lends the transaction, and has
             // its only reference.
             State::Lent(transaction) => unsafe { transaction.as_ref() },
@@ -48,7 +59,7 @@ impl SiltstoneTransaction {
     fn get_mut(&mut self) -> Result<&mut Transaction, Error> {
         self.get()?;
         match &mut self.0 {
-            State::Owned(transaction) => Ok(transaction),
+            State::Owned(transaction) | State::Joined(transaction, _) => Ok(transaction),
             // SAFETY: as in `get`.
             State::Lent(transaction) => Ok(unsafe { transaction.as_mut() }),
             State::Ended => Err(ended()),
@@ -90,7 +101,7 @@ pub extern "C" fn siltstone_transaction_begin(
 ///
 /// Errors: CONFLICT: what it has read has changed, and EXPIRED: nothing was applied, run it again
 /// from its beginning. Others as of siltstone_table_put(). INVALID if it has ended already, or if
-/// it is that of siltstone_table_transact().
+/// it is that of siltstone_table_transact() or one of siltstone_transaction_begin_all().
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_transaction_commit(
     transaction: Option<&mut SiltstoneTransaction>,
@@ -101,12 +112,96 @@ pub extern "C" fn siltstone_transaction_commit(
         match std::mem::replace(&mut transaction.0, State::Ended) {
             State::Owned(owned) => owned.commit(durability(synced)),
             State::Ended => Err(ended()),
-            lent @ State::Lent(_) => {
-                transaction.0 = lent;
-                Err(invalid("siltstone_table_transact() commits this transaction".to_owned()))
+            other => {
+                let committer = match other {
+                    State::Joined(..) => "siltstone_transaction_commit_all()",
+                    _ => "siltstone_table_transact()",
+                };
+                transaction.0 = other;
+                Err(invalid(format!("{committer} commits this transaction")))
             }
         }
     })
+}
+
+/// Begins a transaction over `count` tables of a store: transactions[i] reads and writes tables[i].
+/// All of them read as of one moment. End them with siltstone_transaction_commit_all(), and free
+/// each with siltstone_transaction_free(), in any order; to free one without a commit discards all.
+/// Different threads may use different ones. After an error all are NULL.
+///
+/// Errors: UNSUPPORTED unless all tables are on lsm; INVALID for a table of another store, or one
+/// that is there twice; REFUSED by a store that is open read-only; CLOSED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_transaction_begin_all(
+    db: Option<&SiltstoneDb>,
+    count: usize,
+    tables: *const Option<&SiltstoneTable>,
+    transactions: *mut MaybeUninit<*mut SiltstoneTransaction>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes arrays of `count` elements.
+        let (transactions, tables) = unsafe {
+            (handle_outputs(transactions, count, "transactions")?, db::tables(tables, count)?)
+        };
+        let db = &required(db, "db")?.0;
+        let group = Arc::new(Group { db: db.clone(), count });
+        for part in db.transaction(&tables)?.into_parts() {
+            let at = tables.iter().position(|table| table.name() == part.table().name());
+            let at = at.ok_or_else(|| invalid("a part of no table".to_owned()))?;
+            let state = State::Joined(Box::new(part), group.clone());
+            set_handle(&mut transactions[at], SiltstoneTransaction(state));
+        }
+        Ok(())
+    })
+}
+
+/// Commits all `count` transactions of a siltstone_transaction_begin_all(), in any order: applies
+/// the writes to all tables, or none; with `synced` they survive a power cut once this returns. All
+/// have ended then; the handles are still to be freed. No other thread may use one meanwhile.
+///
+/// Errors: as of siltstone_transaction_commit(). INVALID if the array has not exactly these
+/// transactions: they stay as they are.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siltstone_transaction_commit_all(
+    count: usize,
+    transactions: *const *mut SiltstoneTransaction,
+    synced: bool,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        // SAFETY: the caller passes an array of `count` handles.
+        let handles = unsafe { array(transactions, count, "transactions") }?;
+        let mut group: Option<&Arc<Group>> = None;
+        for (at, handle) in handles.iter().enumerate() {
+            // SAFETY: the caller passes handles, or NULL, that nobody else uses.
+            let handle_state = unsafe { handle.as_ref() };
+            let State::Joined(_, of) = &required(handle_state, "transactions[]")?.0 else {
+                return Err(not_together());
+            };
+            let is_other = group.is_some_and(|group| !Arc::ptr_eq(group, of));
+            if is_other || of.count != count || handles[..at].contains(handle) {
+                return Err(not_together());
+            }
+            group = Some(of);
+        }
+        let Some(group) = group.cloned() else { return Ok(()) };
+        let mut parts = Vec::new();
+        for handle in handles {
+            // SAFETY: as above; each handle is there once, and no reference to it is left.
+            let state = unsafe { &mut (**handle).0 };
+            if let State::Joined(part, _) = std::mem::replace(state, State::Ended) {
+                parts.push(*part);
+            }
+        }
+        DbTransaction::of_parts(&group.db, parts).commit(durability(synced))
+    })
+}
+
+fn not_together() -> Error {
+    invalid(
+        "'transactions' is not all transactions of one siltstone_transaction_begin_all(), each \
+         once, or they have ended"
+            .to_owned(),
+    )
 }
 
 /// Frees a transaction. One that was not committed is discarded. NULL is allowed.

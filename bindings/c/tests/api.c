@@ -51,6 +51,8 @@ static void reject_null(void) {
   FAILS(siltstone_table_put_until(NULL, "k", 1, "v", 1, 1), SILTSTONE_CODE_INVALID, "'table'");
   FAILS(siltstone_table_delete(NULL, "k", 1), SILTSTONE_CODE_INVALID, "'table'");
   FAILS(siltstone_table_write(NULL, NULL, true), SILTSTONE_CODE_INVALID, "'table'");
+  FAILS(siltstone_table_try_write(NULL, NULL, &flag), SILTSTONE_CODE_INVALID, "'table'");
+  FAILS(siltstone_table_try_write(NULL, NULL, NULL), SILTSTONE_CODE_INVALID, "'is_written'");
   FAILS(siltstone_table_multi_get(NULL, 1, NULL, NULL, NULL, NULL), SILTSTONE_CODE_INVALID, "'keys'");
   FAILS(siltstone_table_transact(NULL, NULL, NULL, false, &flag), SILTSTONE_CODE_INVALID, "'work'");
   FAILS(siltstone_snapshot_create(NULL, NULL), SILTSTONE_CODE_INVALID, "'snapshot'");
@@ -198,6 +200,15 @@ static void write_batches(siltstone_table *table) {
   FAILS(siltstone_batch_put(batch, NULL, 1, "v", 1), SILTSTONE_CODE_INVALID, "'key'");
   OK(siltstone_table_write(table, batch, true));
   OK(siltstone_table_write(table, batch, false));
+  bool is_written = false;
+  OK(siltstone_table_try_write(table, batch, &is_written));
+  CHECK(is_written);
+  /* Beside a transaction a write waits for others. */
+  siltstone_transaction *transaction;
+  OK(siltstone_transaction_begin(table, &transaction));
+  OK(siltstone_table_try_write(table, batch, &is_written));
+  CHECK(!is_written);
+  siltstone_transaction_free(transaction);
   siltstone_batch_free(batch);
   FAILS(siltstone_table_write(table, NULL, false), SILTSTONE_CODE_INVALID, "'batch'");
   OK(siltstone_table_get(table, S("plums"), &value, &len));

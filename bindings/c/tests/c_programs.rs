@@ -51,6 +51,16 @@ fn changes_are_followed_and_applied_elsewhere() {
 }
 
 #[test]
+fn several_tables_are_read_and_written_as_of_one_moment() {
+    run("tests/several.c", directory, "ok\n");
+}
+
+#[test]
+fn callbacks_of_the_program_merge_and_listen() {
+    run("tests/callbacks.c", directory, "ok\n");
+}
+
+#[test]
 fn damage_is_reported_and_repaired() {
     run("tests/damage.c", directory, "ok\n");
 }
@@ -67,11 +77,10 @@ fn example_counts_visits() {
 
 #[test]
 fn api_test_calls_every_function_of_the_header() {
-    let program = fs::read_to_string(root().join("tests/api.c")).unwrap()
-        + &fs::read_to_string(root().join("tests/changes.c")).unwrap()
-        + &fs::read_to_string(root().join("tests/damage.c")).unwrap()
-        + &fs::read_to_string(root().join("tests/tables.c")).unwrap()
-        + &fs::read_to_string(root().join("tests/check.h")).unwrap();
+    let files =
+        ["api.c", "callbacks.c", "changes.c", "check.h", "damage.c", "several.c", "tables.c"];
+    let read = |name: &&str| fs::read_to_string(root().join("tests").join(name)).unwrap();
+    let program: String = files.iter().map(read).collect();
     for name in header_functions() {
         assert!(program.contains(&format!("{name}(")), "no test calls {name}");
     }

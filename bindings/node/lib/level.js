@@ -2,23 +2,32 @@
 
 // A table of a store as an abstract-level database.
 //
-// Each write is one batch: it is built at once, with copies of keys and values, and applied on
-// another thread. A read without a snapshot takes one for itself at once, so it does not see writes
-// that are called after it.
+// Each write is one batch: it is built at once, with copies of keys and values. A buffered write
+// that need not wait is applied at once, too: a hop to another thread and back takes many times as
+// long. After about 60 of these in a row one ends in a later turn of the event loop, so that a loop
+// of writes does not keep it from its other work. The other writes are applied on another thread. A
+// read without a snapshot takes one for itself at once, so it does not see writes that are called
+// after it.
 //
-// Invariant: a handle is freed when no call uses it any more. `_close` waits for running calls, before
-// and after it closes the store: an operation of several calls may have begun another one meanwhile.
+// Invariants: a write at once never overtakes a write on another thread. A handle is freed when no
+// call uses it any more: `_close` waits for running calls, before and after it closes the store, as
+// an operation of several calls may have begun another one meanwhile.
 
 const fs = require('fs')
 const path = require('path')
 const { AbstractLevel } = require('abstract-level')
 const library = require('./library')
 const { SiltstoneChanges } = require('./changes')
+const { Gets } = require('./gets')
 const { SiltstoneIterator, bounds } = require('./iterator')
 const { SiltstoneSnapshot } = require('./snapshot')
 
 const ENGINE = 'lsm'
 const CLEAR_BATCH = 1000
+// A write of more bytes, or those together, would keep the event loop from other work for too long.
+const MAX_BYTES_AT_ONCE = 64 << 10
+// What a call costs beside its bytes, as bytes.
+const CALL_COST = 1 << 10
 
 class SiltstoneLevel extends AbstractLevel {
   constructor (location, options = {}) {
@@ -40,6 +49,11 @@ class SiltstoneLevel extends AbstractLevel {
     }, options)
     this._location = location
     this._calls = 0
+    this._gets = new Gets(this)
+    // Writes on other threads.
+    this._writes = 0
+    // That of the writes at once, in bytes, since one of them gave way to the event loop.
+    this._costAtOnce = 0
     this._whenIdle = null
   }
 
@@ -103,6 +117,8 @@ class SiltstoneLevel extends AbstractLevel {
     try {
       return await library.later(...call)
     } finally {
+      // It may have been a write.
+      this._gets.close()
       this._calls--
       if (this._calls === 0 && this._whenIdle) this._whenIdle()
     }
@@ -121,11 +137,15 @@ class SiltstoneLevel extends AbstractLevel {
   }
 
   _get (key, options) {
-    return this._read(options.snapshot, async snapshot => {
-      const [copy, value, length] = [Buffer.from(key), [null], [0]]
-      await this._later('snapshot_get', snapshot, copy, copy.length, value, length)
-      return library.take(value[0], Number(length[0]))
-    })
+    if (!options.snapshot) return this._gets.get(key)
+    const copy = Buffer.from(key)
+    return options.snapshot._use(snapshot => this._getAt(snapshot, copy))
+  }
+
+  async _getAt (snapshot, key) {
+    const [value, length] = [[null], [0]]
+    await this._later('snapshot_get', snapshot, key, key.length, value, length)
+    return library.take(value[0], Number(length[0]))
   }
 
   _getSync (key, options) {
@@ -138,18 +158,20 @@ class SiltstoneLevel extends AbstractLevel {
   }
 
   _getMany (keys, options) {
-    return this._read(options.snapshot, async snapshot => {
-      const copies = keys.map(key => Buffer.from(key))
-      const pointers = BigUint64Array.from(copies, copy => library.address(copy))
-      const lengths = BigUint64Array.from(copies, copy => BigInt(copy.length))
-      const values = new BigUint64Array(keys.length)
-      const valueLengths = new BigUint64Array(keys.length)
-      await this._later('snapshot_multi_get', snapshot, keys.length, pointers, lengths, values,
-        valueLengths)
-      // The copies live until here.
-      return copies.map((_, i) =>
-        library.take(values[i] === 0n ? null : values[i], Number(valueLengths[i])))
-    })
+    const copies = keys.map(key => Buffer.from(key))
+    return this._read(options.snapshot, snapshot => this._getManyAt(snapshot, copies))
+  }
+
+  async _getManyAt (snapshot, keys) {
+    const pointers = BigUint64Array.from(keys, key => library.address(key))
+    const lengths = BigUint64Array.from(keys, key => BigInt(key.length))
+    const values = new BigUint64Array(keys.length)
+    const valueLengths = new BigUint64Array(keys.length)
+    await this._later('snapshot_multi_get', snapshot, keys.length, pointers, lengths, values,
+      valueLengths)
+    // The keys live until here.
+    return keys.map((_, i) =>
+      library.take(values[i] === 0n ? null : values[i], Number(valueLengths[i])))
   }
 
   _has (key, options) {
@@ -183,16 +205,42 @@ class SiltstoneLevel extends AbstractLevel {
   async _batch (operations, options) {
     const batch = library.batch_create()
     try {
+      let bytes = 0
       for (const { type, key, value } of operations) {
         if (type === 'put') {
           library.now('batch_put', batch, key, key.length, value, value.length)
+          bytes += key.length + value.length
         } else {
           library.now('batch_delete', batch, key, key.length)
+          bytes += key.length
         }
       }
-      await this._later('table_write', this._table, batch, options.sync === true)
+      await this._apply(batch, bytes, options.sync === true)
     } finally {
       library.batch_free(batch)
+    }
+  }
+
+  // Applies a batch: at once if it need not wait, or else on another thread.
+  async _apply (batch, bytes, isSynced) {
+    if (!isSynced && bytes <= MAX_BYTES_AT_ONCE && this._writes === 0) {
+      const isWritten = [false]
+      library.now('table_try_write', this._table, batch, isWritten)
+      if (isWritten[0]) {
+        this._gets.close()
+        this._costAtOnce += bytes + CALL_COST
+        if (this._costAtOnce > MAX_BYTES_AT_ONCE) {
+          this._costAtOnce = 0
+          await new Promise(resolve => setImmediate(resolve))
+        }
+        return
+      }
+    }
+    this._writes++
+    try {
+      await this._later('table_write', this._table, batch, isSynced)
+    } finally {
+      this._writes--
     }
   }
 

@@ -75,6 +75,7 @@ const FALLIBLE = {
   table_open_or_create: [HANDLE, 'str', 'str', koffi.pointer('str'), 'size_t', OUT_HANDLE],
   table_stats: [HANDLE, OUT_HANDLE],
   table_sync: [HANDLE],
+  table_try_write: [HANDLE, HANDLE, OUT_BOOL],
   table_write: [HANDLE, HANDLE, 'bool']
 }
 for (const of of ['table', 'snapshot']) {
@@ -116,7 +117,13 @@ for (const [name, types] of Object.entries(FALLIBLE)) {
 // loaded a library, e.g. for another package.
 function configure () {
   try {
-    koffi.config({ async_stack_size: STACK_BYTES, async_heap_size: 64 << 10, max_async_calls: 256 })
+    koffi.config({
+      async_stack_size: STACK_BYTES,
+      async_heap_size: 64 << 10,
+      // Mapping a new stack takes longer than most calls.
+      resident_async_pools: MAX_CALLS,
+      max_async_calls: 256
+    })
   } catch (error) {
     if (koffi.config().async_stack_size >= STACK_BYTES) return
     throw new Error("another package uses koffi already: load 'siltstone-level' before it, or call " +

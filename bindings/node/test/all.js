@@ -2,7 +2,7 @@
 
 // The test suite of abstract-level, and what it does not cover.
 
-const { execFileSync } = require('child_process')
+const { execFileSync, spawnSync } = require('child_process')
 const fs = require('fs')
 const os = require('os')
 const path = require('path')
@@ -254,3 +254,106 @@ test('package that is loaded behind another user of koffi says so', t => {
   t.is(load({ async_stack_size: 1 << 20 }), 'ok\n')
   t.end()
 })
+
+test('buffered writes are applied at once, in the order of calls, and give way to other work', async t => {
+  const db = new SiltstoneLevel(location())
+  await db.open()
+  const put = db.put('a', '1')
+  t.is(db.getSync('a'), '1')
+  await put
+
+  // A write on another thread is not overtaken.
+  const synced = db.put('a', '2', { sync: true })
+  t.is(db._writes, 1)
+  const buffered = db.put('b', '1')
+  t.is(db._writes, 2)
+  await Promise.all([synced, buffered])
+  t.is(db._writes, 0)
+  t.same(await db.getMany(['a', 'b']), ['2', '1'])
+
+  // Nor does a large one keep the event loop for long.
+  const large = db.put('large', 'v'.repeat(1 << 20))
+  t.is(db._writes, 1)
+  await large
+
+  let turns = 0
+  let isDone = false
+  const turn = () => { turns++; if (!isDone) setImmediate(turn) }
+  setImmediate(turn)
+  for (let i = 0; i < 1000; i++) await db.put(`k${i}`, 'v')
+  isDone = true
+  t.ok(turns > 10, `${turns} turns of the event loop`)
+  t.is((await db.keys({ gte: 'k' }).all()).length, 1001)
+  await db.close()
+})
+
+test('reads that are called in one go see the writes before them, and end one by one', async t => {
+  const db = new SiltstoneLevel(location(), { keyEncoding: 'buffer' })
+  await db.put(Buffer.from('k'), '1')
+  const key = Buffer.from('k')
+  const reads = [db.get(key), db.get(Buffer.from('none')), db.get(Buffer.alloc(1 << 20))]
+  key.fill('x')
+  const put = db.put(Buffer.from('k'), '2')
+  reads.push(db.get(Buffer.from('k')))
+  const ends = await Promise.allSettled(reads)
+  t.same(ends.map(end => end.value), ['1', undefined, undefined, '2'])
+  t.is(ends[2].reason.code, 'SILTSTONE_TOO_LARGE')
+  await put
+  const keys = Array.from({ length: 1000 }, (_, i) => Buffer.from(`k${i}`))
+  await Promise.all(keys.map(key => db.put(key, String(key))))
+  const before = db._calls
+  const values = keys.map(key => db.get(key))
+  await null
+  t.ok(db._calls - before < 10, `${db._calls} calls`)
+  t.same(await Promise.all(values), keys.map(String))
+  // A write that another thread applies.
+  const synced = db.put(Buffer.from('k'), '3', { sync: true })
+  const during = db.get(Buffer.from('k'))
+  await synced
+  t.is(await db.get(Buffer.from('k')), '3')
+  t.ok(['2', '3'].includes(await during))
+  await db.close()
+})
+
+test('writes in a stall wait on another thread', async t => {
+  const tableOptions = { memtable: '64KiB', memtables: '2' }
+  const db = new SiltstoneLevel(location(), { tableOptions, threads: 1 })
+  await db.open()
+  let waited = 0
+  // A flush of one takes many times as long as its write.
+  const value = 'v'.repeat(60000)
+  const puts = []
+  for (let i = 0; i < 300; i++) {
+    puts.push(db.put(`k${i}`, value))
+    if (db._writes > 0) waited++
+  }
+  t.ok(waited > 0, 'some have waited')
+  await Promise.all(puts)
+  t.is((await db.keys().all()).length, 300)
+  await db.close()
+})
+
+test('declared types are those of every public call', { skip: !hasTypeScript() }, t => {
+  const source = path.join(__dirname, 'types.ts')
+  const options = ['--strict', '--noEmit', '--module', 'node16', '--target', 'es2022']
+  const tsc = require.resolve('typescript/bin/tsc')
+  const settings = { cwd: path.dirname(__dirname), encoding: 'utf8' }
+  const check = spawnSync(process.execPath, [tsc, ...options, source], settings)
+  t.is(check.stdout, '')
+  t.is(check.status, 0)
+  const program = fs.readFileSync(source, 'utf8')
+  const inherited = ['close', 'get', 'getMany', 'has', 'hasMany', 'del', 'clear', 'keys', 'values']
+  const own = Object.getOwnPropertyNames(SiltstoneLevel.prototype)
+  const calls = own.filter(name => !name.startsWith('_') && name !== 'constructor')
+  t.ok(calls.length > 6, calls)
+  for (const name of [...calls, ...inherited]) t.ok(program.includes(`db.${name}`), name)
+  t.end()
+})
+
+function hasTypeScript () {
+  try {
+    return Boolean(require.resolve('typescript') && require.resolve('@types/node/package.json'))
+  } catch {
+    return false
+  }
+}

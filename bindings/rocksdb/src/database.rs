@@ -16,7 +16,9 @@ use store::{
 use crate::exports::array;
 use crate::failure::Failure;
 use crate::families::{DEFAULT_NAME, Families, Handle};
-use crate::layout::{self, FIRST_WRITES, IDENTITY_KEY, TABLE, VERSION, VERSION_KEY};
+use crate::layout::{
+    self, FIRST_WRITES, IDENTITY_KEY, TABLE, VERSION, VERSION_KEY, VERSION_WITH_PREPARED,
+};
 use crate::locks::Locks;
 use crate::merge::Dispatch;
 use crate::options::Options;
@@ -369,8 +371,10 @@ fn identity(table: &Table, path: &str) -> Result<String, Failure> {
         return Ok(identity);
     };
     let version = layout::number(&version)?;
-    if version != VERSION {
-        let reason = format!("has version {version} of the layout; this library has {VERSION}");
+    if !(VERSION..=VERSION_WITH_PREPARED).contains(&version) {
+        let reason = format!(
+            "has version {version} of the layout; this library has up to {VERSION_WITH_PREPARED}"
+        );
         return Err(refuse(path, &reason));
     }
     let identity = table.get(IDENTITY_KEY)?.unwrap_or_default();

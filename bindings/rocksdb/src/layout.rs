@@ -4,10 +4,11 @@
 //! key of an entry       := family:varint  key of the program
 //!   family              = number of the column family + 1: not 0; the default one has the number 0
 //! key of the catalogue  := 0x00  name
-//!   "version"           → 1
+//!   "version"           → 1, or 2 once a transaction was prepared: u32 LE
 //!   "identity"          → text that identifies the database
 //!   "next"              → the number of the next column family: u32 LE
 //!   "family:" name      → its number: u32 LE
+//!   "prepared:" name    → the writes of a prepared transaction, as the `data` of a batch
 //! ```
 //!
 //! All column families are in one table, so they have one log: a batch over several is one record,
@@ -15,14 +16,17 @@
 //! of all writes, as in RocksDB. A varint is never a prefix of another one, so the keys of a
 //! family are a range, in their own order.
 //!
-//! Version 1 is the only one. A database of another version is refused.
+//! Version 2 has prepared transactions, which libraries of version 1 would not see: they refuse it.
+//! A database of another version is refused.
 
 use store::{Error, KeyRange};
 
 /// The table.
 pub const TABLE: &str = "rocksdb";
-/// The version of the layout.
+/// The version of the layout of a new database.
 pub const VERSION: u32 = 1;
+/// The version of the layout with prepared transactions.
+pub const VERSION_WITH_PREPARED: u32 = 2;
 /// The key of the version.
 pub const VERSION_KEY: &[u8] = b"\0version";
 /// The key of the identity.
@@ -34,6 +38,9 @@ pub const NEXT_KEY: &[u8] = b"\0next";
 pub const FIRST_WRITES: u64 = 2;
 /// What the keys of column families begin with.
 const FAMILY_PREFIX: &[u8] = b"\0family:";
+
+/// What the keys of prepared transactions begin with.
+const PREPARED_PREFIX: &[u8] = b"\0prepared:";
 
 /// The bytes before the keys of a column family.
 pub fn prefix(family: u32) -> Vec<u8> {
@@ -92,6 +99,21 @@ pub fn family_name(key: &[u8]) -> Result<String, Error> {
     let name = key.strip_prefix(FAMILY_PREFIX).unwrap_or_default();
     String::from_utf8(name.to_vec())
         .map_err(|_| Error::corruption(TABLE, 0, "the name of a column family is not UTF-8"))
+}
+
+/// The key of a prepared transaction in the catalogue.
+pub fn prepared_key(name: &[u8]) -> Vec<u8> {
+    [PREPARED_PREFIX, name].concat()
+}
+
+/// The range of all prepared transactions in the catalogue.
+pub fn prepared() -> KeyRange {
+    KeyRange::prefix(PREPARED_PREFIX)
+}
+
+/// The name of a prepared transaction by its key in the catalogue.
+pub fn prepared_name(key: &[u8]) -> &[u8] {
+    key.strip_prefix(PREPARED_PREFIX).unwrap_or_default()
 }
 
 /// A number of the catalogue.

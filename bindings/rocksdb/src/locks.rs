@@ -21,12 +21,25 @@ struct Holders {
     owners: BTreeSet<u64>,
 }
 
-/// The locks of a database.
+/// A prepared transaction that no handle has: who holds its locks.
+#[derive(Debug)]
+pub struct Undecided {
+    /// The owner.
+    pub owner: u64,
+    /// The keys.
+    pub keys: BTreeSet<Vec<u8>>,
+}
+
+/// The locks of a database, and the names of its transactions.
 #[derive(Debug)]
 pub struct Locks {
     held: Mutex<BTreeMap<Vec<u8>, Holders>>,
     released: Condvar,
     next_owner: AtomicU64,
+    /// The names of transactions that are not decided.
+    pub names: Mutex<BTreeSet<Vec<u8>>>,
+    /// The prepared transactions that no handle has, by name.
+    pub undecided: Mutex<BTreeMap<Vec<u8>, Undecided>>,
     /// The timeout of plain writes; `None`: none.
     pub write_timeout: Option<Duration>,
     /// The timeout of transactions that have no other.
@@ -45,6 +58,8 @@ impl Locks {
             held: Mutex::default(),
             released: Condvar::new(),
             next_owner: AtomicU64::new(0),
+            names: Mutex::default(),
+            undecided: Mutex::default(),
             write_timeout: timeout(write_timeout),
             transaction_timeout: timeout(transaction_timeout),
         }

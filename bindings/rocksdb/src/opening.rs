@@ -18,6 +18,8 @@ use crate::locks::Locks;
 use crate::options::Options;
 use crate::scalars::{HasScalars, Plain};
 use crate::secondary::Store;
+use crate::transaction::Transaction;
+use crate::transaction::prepared::{recover, take_prepared};
 
 /// Column families of the caller, to be opened, and the places for their handles.
 #[derive(Debug, Clone, Copy)]
@@ -69,12 +71,14 @@ fn open(options: &Options, path: &str, is_read_only: bool) -> Result<Database, F
 }
 
 impl Database {
-    fn with_locks(mut self, options: &Plain) -> Self {
+    fn with_locks(mut self, options: &Plain) -> Result<Self, Failure> {
         let scalars = options.scalars();
         let write = scalars.get("default_lock_timeout").unwrap_or(1000);
         let transaction = scalars.get("transaction_lock_timeout").unwrap_or(1000);
-        self.locks = Some(Arc::new(Locks::new(write, transaction)));
-        self
+        let locks = Arc::new(Locks::new(write, transaction));
+        recover(&self, &locks)?;
+        self.locks = Some(locks);
+        Ok(self)
     }
 }
 
@@ -154,7 +158,7 @@ exports! {
     fn rocksdb_transactiondb_open(
         options: &Options, transactions: &Plain, path: text; err
     ) -> Pointer<Database> {
-        Ok(Pointer::new(open(options, path?, false)?.with_locks(transactions)))
+        Ok(Pointer::new(open(options, path?, false)?.with_locks(transactions)?))
     }
 
     /// The same with all column families.
@@ -165,7 +169,7 @@ exports! {
     ) -> Pointer<Database> {
         let request = Request { count, names, options: family_options, handles, ttls: null() };
         let opened = unsafe { request.open(options, path?, false) }?;
-        Ok(Pointer::new(opened.with_locks(transactions)))
+        Ok(Pointer::new(opened.with_locks(transactions)?))
     }
 
     /// Opens a database for optimistic transactions.
@@ -374,11 +378,26 @@ exports! {
         Pointer(copy(db.identity.as_bytes()))
     }
 
-    /// No transaction is prepared.
+    /// The prepared transactions that no handle has, each to be decided and destroyed, in a list to
+    /// be freed; NULL if there are none. After the database was opened these are all of them.
     fn rocksdb_transactiondb_get_prepared_transactions(
-        _db: &Database, count: *mut usize
-    ) -> Pointer<*mut c_void> {
-        unsafe { give(count, 0) };
-        Pointer::null()
+        db: &Database, count: *mut usize
+    ) -> Pointer<*mut Transaction> {
+        let transactions = take_prepared(db);
+        unsafe { give(count, transactions.len()) };
+        if transactions.is_empty() {
+            return Pointer::null();
+        }
+        let size = transactions.len() * size_of::<*mut Transaction>();
+        let list = unsafe { libc::malloc(size) }.cast::<*mut Transaction>();
+        if list.is_null() {
+            // They are undecided again.
+            unsafe { give(count, 0) };
+            return Pointer(list);
+        }
+        for (at, transaction) in transactions.into_iter().enumerate() {
+            unsafe { list.add(at).write(Pointer::new(transaction).0) };
+        }
+        Pointer(list)
     }
 }

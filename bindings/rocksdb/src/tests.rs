@@ -170,7 +170,7 @@ fn store_of_another_version_or_with_other_tables_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("db");
     let db = open(&path);
-    db.table().put(crate::layout::VERSION_KEY, &2u32.to_le_bytes()).unwrap();
+    db.table().put(crate::layout::VERSION_KEY, &3u32.to_le_bytes()).unwrap();
     db.db().close().unwrap();
     let mut options = Options::default();
     options.scalars_mut().set("create_if_missing", 1u8);
@@ -179,7 +179,7 @@ fn store_of_another_version_or_with_other_tables_is_refused() {
         Database::open(&options, path.to_str().unwrap(), &wanted, false).map(|_| ())
     };
     let Err(Failure::Store(error)) = open_again(&path) else { panic!("not refused") };
-    assert!(error.to_string().contains("version 2"), "{error}");
+    assert!(error.to_string().contains("version 3"), "{error}");
     let other = scratch.path().join("other");
     let store = Db::open_or_create(&other, DbOptions::default()).unwrap();
     store.table_or_create(DEFAULT_NAME, "lsm", &BTreeMap::new()).unwrap();

@@ -8,6 +8,8 @@
 //!              another value: Busy. Else it writes the batch, and the store checks these reads
 //! ```
 //!
+//! A transaction with locks may be prepared before it is committed: see [`prepared`].
+//!
 //! The store's own transactions validate all that was read; RocksDB's only what was written, or
 //! read for an update. So the store's transaction begins at the commit, with the tracked keys
 //! alone, and no other write to them can come between the validation and the writes.
@@ -22,7 +24,7 @@ use store::{BatchOp, Durability, Op, Snapshot};
 use crate::batch::Batch;
 use crate::data::{Pinned, Results, durability, give_value, keys_of};
 use crate::database::Database;
-use crate::exports::{exports, give, ignored, rejected};
+use crate::exports::{exports, give, ignored};
 use crate::failure::Failure;
 use crate::families::Handle;
 use crate::indexed::Indexed;
@@ -32,6 +34,8 @@ use crate::locks::{Locks, timeout};
 use crate::read_options::ReadOptions;
 use crate::scalars::{HasScalars, Plain};
 use crate::shell::Shell;
+
+pub(crate) mod prepared;
 
 /// A transaction.
 #[derive(Debug)]
@@ -49,7 +53,10 @@ pub struct Transaction {
     /// The keys that are locked, or the values that an optimistic transaction depends on.
     tracked: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     save_points: Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
-    name: String,
+    /// Empty without one.
+    name: Vec<u8>,
+    /// Whether the writes have a record, to be decided on. Later ones are not in it.
+    is_prepared: bool,
 }
 
 impl Transaction {
@@ -70,7 +77,8 @@ impl Transaction {
             snapshot: snapshot.flatten().map(Box::new),
             tracked: BTreeMap::new(),
             save_points: Vec::new(),
-            name: String::new(),
+            name: Vec::new(),
+            is_prepared: false,
         }
     }
 
@@ -169,10 +177,18 @@ impl Transaction {
         Ok(())
     }
 
-    fn commit(&mut self) -> Result<(), Failure> {
-        if self.deadline.is_some_and(|deadline| deadline < Instant::now()) {
-            return Err(Failure::Expired("the transaction has expired".to_owned()));
+    fn check_deadline(&self) -> Result<(), Failure> {
+        match self.deadline.is_some_and(|deadline| deadline < Instant::now()) {
+            true => Err(Failure::Expired("the transaction has expired".to_owned())),
+            false => Ok(()),
         }
+    }
+
+    fn commit(&mut self) -> Result<(), Failure> {
+        if self.is_prepared {
+            return self.commit_prepared();
+        }
+        self.check_deadline()?;
         let batch = &self.writes.batch;
         batch.check()?;
         match self.owner {
@@ -197,11 +213,14 @@ impl Transaction {
         Ok(transaction.commit(self.durability)?)
     }
 
-    /// Forgets all writes, and releases all locks.
+    /// Forgets all writes, and releases all locks and the name.
     fn clear(&mut self) {
         if let Some((locks, owner)) = self.locks() {
             locks.release(owner, self.tracked.keys());
+            locks.names.lock().remove(&self.name);
         }
+        self.name.clear();
+        self.is_prepared = false;
         *self.writes = Indexed::default();
         self.tracked.clear();
         self.save_points.clear();
@@ -213,6 +232,7 @@ impl Transaction {
     }
 
     fn rollback_to_save_point(&mut self) -> Result<(), Failure> {
+        self.check_not_prepared()?;
         self.writes.rollback()?;
         let before = self.save_points.pop().unwrap_or_default();
         if let Some((locks, owner)) = self.locks() {
@@ -225,7 +245,10 @@ impl Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        self.clear();
+        match self.is_prepared {
+            true => self.leave_undecided(),
+            false => self.clear(),
+        }
     }
 }
 
@@ -270,7 +293,8 @@ exports! {
         begin(db, writes, options, old)
     }
 
-    /// Ends a transaction without its writes, unless it was committed.
+    /// Ends a transaction without its writes, unless it was committed. A prepared one keeps its
+    /// locks, and is among the prepared ones again.
     fn rocksdb_transaction_destroy(transaction: Option<Box<Transaction>>) {
         drop(transaction)
     }
@@ -280,10 +304,16 @@ exports! {
         transaction.commit()
     }
 
-    /// Forgets all writes.
+    /// Forgets all writes; of a prepared transaction durably, if it syncs its writes.
     fn rocksdb_transaction_rollback(transaction: &mut Transaction; err) {
-        transaction.clear();
-        Ok(())
+        transaction.rollback()
+    }
+
+    /// Makes the writes of a transaction with locks and a name survive a crash, without applying
+    /// them: commit or roll back later, also after the database was opened again. As in RocksDB,
+    /// later writes are applied by the commit, too, but do not survive a crash before it.
+    fn rocksdb_transaction_prepare(transaction: &mut Transaction; err) {
+        transaction.prepare()
     }
 
     /// Sets a point to go back to.
@@ -296,10 +326,10 @@ exports! {
         transaction.rollback_to_save_point()
     }
 
-    /// A name, which is only remembered.
+    /// A name of up to 512 bytes, that no other undecided transaction has. That of an optimistic
+    /// transaction is only remembered.
     fn rocksdb_transaction_set_name(transaction: &mut Transaction, name: bytes; err) {
-        transaction.name = String::from_utf8_lossy(name).into_owned();
-        Ok(())
+        transaction.set_name(name)
     }
 
     /// The name, to be freed.
@@ -307,7 +337,7 @@ exports! {
         transaction: &Transaction, size: *mut usize
     ) -> Pointer<c_char> {
         unsafe { give(size, transaction.name.len()) };
-        Pointer(copy(transaction.name.as_bytes()))
+        Pointer(copy(&transaction.name))
     }
 
     /// The snapshot, lent: free it by rocksdb_free(). NULL without one.
@@ -447,6 +477,3 @@ ignored! {
     rocksdb_transaction_put_log_data rocksdb_transaction_set_commit_timestamp
     rocksdb_transaction_set_read_timestamp_for_validation
 }
-
-// Transactions are committed in one step.
-rejected! { 1: rocksdb_transaction_prepare; }

@@ -16,7 +16,8 @@ use std::process::Command;
 use siltstone_testkit::c_library;
 
 /// The programs that call the functions.
-const PROGRAMS: [&str; 6] = ["data", "batches", "transactions", "objects", "maintenance", "files"];
+const PROGRAMS: [&str; 7] =
+    ["data", "batches", "transactions", "two_phases", "objects", "maintenance", "files"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -147,14 +148,15 @@ fn tabled(text: &str, table: &str) -> BTreeSet<String> {
 }
 
 fn sources() -> String {
-    let files = fs::read_dir(root().join("src")).unwrap();
-    files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap() + "\n").collect()
+    let paths = fs::read_dir(root().join("src")).unwrap().map(|file| file.unwrap().path());
+    let files = paths.filter(|path| path.is_file());
+    files.map(|path| fs::read_to_string(path).unwrap() + "\n").collect()
 }
 
 #[test]
 fn rejected_functions_return_an_error_that_names_them() {
     let rejected = tabled(&sources(), "rejected");
-    assert!(rejected.len() > 50, "{}", rejected.len());
+    assert!(rejected.len() > 40, "{}", rejected.len());
     let functions = functions();
     let mut program = "#include \"check.h\"\nint main(void) {\n".to_owned();
     program.push_str(

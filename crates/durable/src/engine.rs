@@ -28,9 +28,10 @@ use siltstone_vfs::Vfs;
 use crate::checkpoint::Checkpoint;
 use crate::clear::{self, Clear};
 use crate::core::{Core, EditOf};
+use crate::group::Group;
 use crate::offline::Report;
 use crate::{
-    PartSurvey, VersionEdit, VersionState, commit, flush, prepare, publication, replay_edits,
+    PartSurvey, VersionEdit, VersionState, commit, flush, prepare, publication, replay_edits, stall,
 };
 
 /// The operations of an open table besides writes, which an engine implements. A method with the
@@ -310,6 +311,10 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
         self.check_supported(batch)?;
         commit::write(self.table(), batch, durability)
+    }
+
+    fn must_wait(&self, batch: &WriteBatch) -> bool {
+        stall::would_wait(self.table(), &Group::of_one(batch))
     }
 
     fn prepare<'a>(

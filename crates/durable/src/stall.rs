@@ -61,11 +61,20 @@ pub(crate) fn try_make_room<T: LogStructured>(
 /// Whether [`make_room`] would wait for `group`. If so, a leader whose own write is done must not
 /// commit it for others.
 pub(crate) fn must_wait<T: LogStructured>(table: &T, group: &Group<'_>) -> bool {
-    let core = table.core();
-    core.writer.lock().as_ref().is_some_and(|open| {
-        core.write_controller.is_throttling(table.fill(open))
-            || (table.is_full(open, group) && !table.may_rotate(open))
-    })
+    table.core().writer.lock().as_ref().is_some_and(|open| lacks_room(table, open, group))
+}
+
+/// The same for a write that has not begun, which would wait for another writer as well. Does not
+/// wait for that one either.
+pub(crate) fn would_wait<T: LogStructured>(table: &T, group: &Group<'_>) -> bool {
+    let writer = table.core().writer.try_lock();
+    // A closed table refuses the write at once.
+    writer.is_none_or(|writer| writer.as_ref().is_some_and(|open| lacks_room(table, open, group)))
+}
+
+fn lacks_room<T: LogStructured>(table: &T, open: &Writer<T>, group: &Group<'_>) -> bool {
+    table.core().write_controller.is_throttling(table.fill(open))
+        || (table.is_full(open, group) && !table.may_rotate(open))
 }
 
 /// Waits until a memtable is free and compactions have caught up.

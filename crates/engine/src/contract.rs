@@ -100,6 +100,13 @@ pub trait Engine: Send + Sync {
     /// reopened.
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()>;
 
+    /// Whether a buffered write of `batch` would have to wait now: for background work, or for
+    /// another writer. A hint: the next write of another thread may change it. Never waits itself.
+    /// Engines that cannot tell return true.
+    fn must_wait(&self, _batch: &WriteBatch) -> bool {
+        true
+    }
+
     /// Locks the table for writing, for its part of a batch over several tables; see
     /// [`part`](crate::part). An empty batch has no part: it locks the table alone.
     ///

@@ -79,6 +79,11 @@ macro_rules! forward_engine {
             self.$field.prepare(batch, may_wait)
         }
     };
+    (@one must_wait $field:tt) => {
+        fn must_wait(&self, batch: &$crate::WriteBatch) -> bool {
+            self.$field.must_wait(batch)
+        }
+    };
     (@one clear $field:tt) => {
         fn clear(&self) -> $crate::Result<()> {
             self.$field.clear()

@@ -160,6 +160,18 @@ impl DbTransaction {
         outcome
     }
 
+    /// The transactions on its tables, for callers that keep them apart until the commit.
+    pub fn into_parts(self) -> Vec<Transaction> {
+        self.parts
+    }
+
+    /// The transaction of these parts, to be committed: all those of one transaction of `db`, in
+    /// any order.
+    pub fn of_parts(db: &Db, mut parts: Vec<Transaction>) -> Self {
+        parts.sort_by(|a, b| a.table().name().cmp(b.table().name()));
+        DbTransaction { db: db.clone(), parts }
+    }
+
     /// Discards all writes, as dropping does.
     pub fn rollback(self) {}
 }

@@ -40,10 +40,10 @@ impl ObservedEngine {
 }
 
 impl Engine for ObservedEngine {
-    forward_engine!(engine: name capabilities prepare clear sync snapshot at flush maintain);
+    forward_engine!(engine: name capabilities prepare must_wait clear sync snapshot at flush);
     forward_engine!(engine: compact_range set_compaction_filter set_merge_operator check_write);
     forward_engine!(engine: merge_operator prepare_ingestion set_options stats warnings trouble);
-    forward_engine!(engine: check_open close);
+    forward_engine!(engine: maintain check_open close);
 
     fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
         self.report(self.engine.get(key))

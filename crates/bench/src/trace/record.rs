@@ -213,7 +213,7 @@ impl Engine for RecordingEngine {
     }
 
     forward_engine!(engine: compact_range set_options changes checkpoint);
-    forward_engine!(engine: check_open check_write set_merge_operator merge_operator);
+    forward_engine!(engine: check_open check_write must_wait set_merge_operator merge_operator);
 
     fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
         self.engine.verify(progress)

@@ -18,6 +18,7 @@ mod log_repair;
 mod manual;
 mod model;
 mod options_page;
+mod publication;
 mod read_permissions;
 mod replays_traces;
 mod replicate_from;

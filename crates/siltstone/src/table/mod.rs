@@ -5,6 +5,7 @@
 //! | `update` | atomic updates of one key, and removals of the first and last entry |
 //! | `options` | options in force, and their change |
 //! | `order` | the place of a write that is a part of a batch over several tables |
+//! | `try_write` | writes that do not wait |
 //! | `key_locks` | locks that make updates atomic on engines without transactions |
 
 use std::fmt;
@@ -28,6 +29,7 @@ use key_locks::KeyLocks;
 mod key_locks;
 mod options;
 mod order;
+mod try_write;
 mod update;
 
 pub(crate) use options::{OptionStore, Options, TableOptions};

@@ -386,6 +386,12 @@ impl Engine for TransactionManager {
         self.write_validated(batch, durability, None)
     }
 
+    /// A write beside a transaction waits for those before it, and to begin a transaction or to
+    /// clear the table waits for writes.
+    fn must_wait(&self, batch: &WriteBatch) -> bool {
+        self.active.try_read().is_none_or(|active| *active > 0) || self.engine.must_wait(batch)
+    }
+
     fn clear(&self) -> Result<()> {
         {
             // Exclusive, since nothing is recorded: a transaction begins before or after it.

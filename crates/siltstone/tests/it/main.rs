@@ -30,5 +30,6 @@ mod serializability;
 mod support;
 mod transaction_power_cuts;
 mod transactions;
+mod try_write;
 mod unlisted_tables;
 mod update_atomicity;
