@@ -34,7 +34,7 @@ pub(super) fn commands() -> Vec<Command> {
 
 fn acl(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     if context.shared.replication.is_some() && changes_users(args) {
-        return change_in_cluster(context, args);
+        return change_users_of_cluster(context, args);
     }
     let users = &context.shared.acl;
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
@@ -93,8 +93,8 @@ pub(super) fn changes_users(args: Args<'_>) -> bool {
     })
 }
 
-/// Changes the users of all nodes. It waits for the leader, so it runs on the job thread.
-fn change_in_cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+/// Changes the users of all nodes.
+fn change_users_of_cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let acl = &context.shared.acl;
     let name = args[1].to_ascii_lowercase();
     let change = match name.as_slice() {
@@ -112,18 +112,7 @@ fn change_in_cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             UserChange::Replace(users.values().map(|user| user.describe()).collect())
         }
     };
-    if !context.session.is_retry {
-        if let Some(ticket) = context.park_until_done(args) {
-            context.shared.jobs.enqueue(ticket);
-        }
-        return Ok(());
-    }
-    let count = cluster_users::change(context, &change)?;
-    match change {
-        UserChange::Remove(_) => context.replies.count(count as usize),
-        UserChange::Set { .. } | UserChange::Replace(_) => context.replies.ok(),
-    }
-    Ok(())
+    cluster_users::change_or_park(context, args, &change)
 }
 
 fn own_id(context: &Context<'_>) -> u64 {

@@ -1,7 +1,8 @@
 //! Users of a replicated table: which are in force at this node, and how commands change them.
 //!
 //! ```text
-//!   ACL SETUSER, DELUSER, LOAD     park at any node
+//!   ACL SETUSER, DELUSER, LOAD,
+//!   CONFIG SET requirepass         park at any node                      [`change_or_park`]
 //!     job thread    asks the leader of the first group, or is its node     [`change`]
 //!     leader        reads the rows, proposes the changed ones: committed   [`commit`]
 //!   each node       has applied them: its worker puts them in force        [`follow_users`]
@@ -21,7 +22,7 @@ use siltstone_cluster::node::{Refusal, RequestError};
 use siltstone_engine::{Engine, Error, Result as EngineResult, WriteBatch};
 
 use super::context::Context;
-use super::failure::Failure;
+use super::failure::{Failure, Outcome};
 use super::redirection::redirect;
 use super::user_clients::{close_clients, close_subscribers};
 use crate::acl::user::DEFAULT_USER;
@@ -32,6 +33,7 @@ use crate::replication::groups::Groups;
 use crate::replication::named_rows::{self, Unseen};
 use crate::replication::user_changes::{ChangeOutcome, Message, UserChange};
 use crate::replication::user_rows::USER_PREFIX;
+use crate::resp::Args;
 use crate::shared::Shared;
 
 /// How long the replacement of a table by a snapshot may take.
@@ -87,9 +89,30 @@ pub(crate) fn begin_with_users(shared: &Shared) -> EngineResult<()> {
     }
 }
 
+/// Has users changed at all nodes, and replies. It waits for the leader, so the client is parked, and
+/// the job thread runs the command again.
+pub(super) fn change_or_park(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    user_change: &UserChange,
+) -> Outcome {
+    if !context.session.is_retry {
+        if let Some(ticket) = context.park_until_done(args) {
+            context.shared.jobs.enqueue(ticket);
+        }
+        return Ok(());
+    }
+    let count = change(context, user_change)?;
+    match user_change {
+        UserChange::Remove(_) => context.replies.count(count as usize),
+        UserChange::Set { .. } | UserChange::Replace(_) => context.replies.ok(),
+    }
+    Ok(())
+}
+
 /// Has users changed, wherever the leader is, and waits until the change is in force at this node.
 /// Returns how many users it affects. On the job thread.
-pub(super) fn change(context: &Context<'_>, change: &UserChange) -> Result<u64, Failure> {
+fn change(context: &Context<'_>, change: &UserChange) -> Result<u64, Failure> {
     let (shared, client) = (context.shared, context.session.client());
     let Some(groups) = &shared.replication else { return Err(NO_CLUSTER.to_owned().into()) };
     shared.user_changes.asking.store(client.id, Relaxed);

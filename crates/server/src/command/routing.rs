@@ -21,14 +21,13 @@
 //!
 //! Source: the Redis Cluster specification.
 
-use super::acl;
 use super::definition::{BLOCKING, Definition, IMMEDIATE, PUBSUB, READ, SCRIPT, WRITE};
 use super::failure::{Failure, reply_error};
-use super::functions;
 use super::one_slot::{CROSS_SLOT, not_in_one_slot, one_slot};
 use super::redirection::{redirect, refuse_missing};
 use super::session::Session;
 use super::table::TABLE;
+use super::{acl, config, functions};
 use crate::replication::State;
 use crate::replication::group_set::only;
 use crate::replication::groups::Groups;
@@ -96,10 +95,12 @@ fn route_replicated(
     let command = &TABLE.index[command];
     refuse_missing(command)?;
     groups.end_snapshots();
-    if command.name == "acl" && acl::changes_users(args) && session.transaction.is_some() {
-        return Err(reply_error(
-            "ERR a transaction on a replicated table cannot change users; call ACL outside of MULTI",
-        ));
+    if changes_users(command, args) && session.transaction.is_some() {
+        return Err(format!(
+            "ERR a transaction on a replicated table cannot change users; call {} outside of MULTI",
+            command.name.to_uppercase()
+        )
+        .into());
     }
     if functions::changes_libraries(command, args) {
         return route_change_of_libraries(groups, session);
@@ -138,6 +139,15 @@ fn route_replicated(
         return Ok(groups.begin_snapshot(group)?);
     }
     Err(redirect(replication, &status, slot))
+}
+
+/// Whether the call changes users, which are those of all nodes.
+fn changes_users(command: &Definition, args: Args<'_>) -> bool {
+    match command.name {
+        "acl" => acl::changes_users(args),
+        "config" => config::sets_password(args),
+        _ => false,
+    }
 }
 
 /// Libraries of functions are rows of the first group. A transaction may be one of another group.
