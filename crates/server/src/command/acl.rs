@@ -2,7 +2,7 @@
 //!
 //! A change takes effect on connected clients at their next command. Clients of removed users, and
 //! subscribers who lose a channel, are closed. In a replicated table changes are those of all nodes
-//! ([`super::cluster_users`]).
+//! ([`super::cluster_changes`]).
 //!
 //! Source: the documentation of Redis's ACL commands; replies of Redis 7.2.
 
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::Timestamp;
 
-use super::cluster_users;
+use super::cluster_changes::change_or_park;
 use super::context::Context;
 use super::definition::{ADMIN, NO_KEYS};
 use super::entry::{self, Command};
@@ -24,7 +24,7 @@ use crate::acl::categories;
 use crate::acl::log::LogEntry;
 use crate::acl::user::{DEFAULT_USER, User, denial_text};
 use crate::acl::users;
-use crate::replication::user_changes::UserChange;
+use crate::replication::cluster_changes::ClusterChange;
 use crate::resp::{Args, Replies, number};
 
 pub(super) fn commands() -> Vec<Command> {
@@ -101,18 +101,23 @@ fn change_users_of_cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome
         b"setuser" => {
             let rules = users::hashed_rules(&args[2], args.from(3).iter()).map_err(failure)?;
             let allows_channels = acl.allows_channels.load(Relaxed);
-            UserChange::Set { name: args[2].to_vec(), rules, allows_channels }
+            ClusterChange::Set { name: args[2].to_vec(), rules, allows_channels }
         }
         b"deluser" => {
             check_removal(args.from(2))?;
-            UserChange::Remove(args.from(2).iter().map(<[u8]>::to_vec).collect())
+            ClusterChange::Remove(args.from(2).iter().map(<[u8]>::to_vec).collect())
         }
         _ => {
             let users = acl.read_file().map_err(failure)?;
-            UserChange::Replace(users.values().map(|user| user.describe()).collect())
+            ClusterChange::Replace(users.values().map(|user| user.describe()).collect())
         }
     };
-    cluster_users::change_or_park(context, args, &change)
+    let Some(count) = change_or_park(context, args, &change)? else { return Ok(()) };
+    match change {
+        ClusterChange::Remove(_) => context.replies.count(count as usize),
+        _ => context.replies.ok(),
+    }
+    Ok(())
 }
 
 fn own_id(context: &Context<'_>) -> u64 {

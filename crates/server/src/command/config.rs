@@ -12,15 +12,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_engine::names::unknown;
 use siltstone_mica::{Access, Mode, Store};
 
+use super::cluster_changes::change_or_park;
 use super::config_changes::{CLIENT_AUTH, Change, change, change_files};
 use super::context::Context;
 use super::definition::{ADMIN, NO_KEYS};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, reply_error, unknown_subcommand, wrong_subcommand_arity};
-use super::{cluster_users, help, table_options};
+use super::{help, table_options};
 use crate::acl::user::DEFAULT_USER;
 use crate::acl::users;
-use crate::replication::user_changes::UserChange;
+use crate::replication::cluster_changes::ClusterChange;
 use crate::resp::Args;
 use crate::shared::Shared;
 use crate::store::observers::LOG_ALL;
@@ -144,10 +145,13 @@ fn set_password(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     if context.shared.replication.is_some() {
         let rules = users::hashed_rules(DEFAULT_USER, words).map_err(failed)?;
         let name = DEFAULT_USER.to_vec();
-        let change = UserChange::Set { name, rules, allows_channels: false };
-        return cluster_users::change_or_park(context, args, &change);
+        let change = ClusterChange::Set { name, rules, allows_channels: false };
+        if change_or_park(context, args, &change)?.is_none() {
+            return Ok(());
+        }
+    } else {
+        context.shared.acl.set(DEFAULT_USER, words).map_err(failed)?;
     }
-    context.shared.acl.set(DEFAULT_USER, words).map_err(failed)?;
     context.replies.ok();
     Ok(())
 }

@@ -92,11 +92,6 @@ impl SpeculativeTable {
         self.is_pending.load(Ordering::Acquire) && self.pending.read().open.bytes() > FULL_BYTES
     }
 
-    /// Whether commands see writes that are not committed yet.
-    pub(crate) fn has_uncommitted(&self) -> bool {
-        self.is_pending.load(Ordering::Acquire)
-    }
-
     /// Whether there are writes to propose.
     pub(crate) fn has_open(&self) -> bool {
         self.is_pending.load(Ordering::Acquire) && !self.pending.read().open.is_empty()
