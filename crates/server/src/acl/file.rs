@@ -154,7 +154,7 @@ mod tests {
         for step in 0..20_000 {
             let mut line = b"user u".to_vec();
             for _ in 0..rng.below(8) {
-                line.push(b' ');
+                line.extend(b" ");
                 match rng.below(12) {
                     0 => {
                         let len = rng.index(6);
