@@ -67,6 +67,7 @@ pub use keyspace::Keyspace;
 pub use layout::{stored_key, user_key};
 pub use list::{End, List};
 pub use metadata::{Encoding, FieldExpiry, Kind, Metadata, StreamState};
+pub use pending_rows::ROW_OVERHEAD_BYTES;
 pub use rows::{EngineRows, Order, OverlayRows, Row, Rows};
 pub use set::Set;
 pub use sorted_set::{MemberRange, ScoreRange, SortedSet};

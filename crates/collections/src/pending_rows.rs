@@ -14,6 +14,9 @@ use siltstone_engine::{Entry, Op, WriteBatch};
 /// The most operations in the batch, and so the longest search.
 const MAX_SEARCHED: usize = 12;
 
+/// About what a row takes in memory besides its key and value.
+pub const ROW_OVERHEAD_BYTES: usize = 128;
+
 /// Writes of an operation.
 #[derive(Debug, Default)]
 pub(crate) struct PendingRows {
@@ -76,6 +79,12 @@ impl PendingRows {
                 Cow::Owned(overlay)
             }
         }
+    }
+
+    /// About what the writes take in memory; 0 while they are few.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let overlay = self.overlay.as_ref();
+        overlay.map_or(0, |overlay| overlay.bytes() + overlay.len() * ROW_OVERHEAD_BYTES)
     }
 
     /// Bytes of keys and values.

@@ -15,7 +15,7 @@ use crate::encoding_limits::EncodingLimits;
 use crate::keyspace::Keyspace;
 use crate::layout::{ELEMENT_PREFIX_BYTES, elements_of, owner_key, stored_key};
 use crate::metadata::{Kind, Metadata};
-use crate::pending_rows::PendingRows;
+use crate::pending_rows::{PendingRows, ROW_OVERHEAD_BYTES};
 use crate::rows::{LookupVisit, Order, OverlayRows, Row, Rows, Visit};
 
 /// Pending changes of a table.
@@ -27,6 +27,8 @@ pub struct WriteSet<'r> {
     clock: Option<&'r dyn Clock>,
     stopped: Option<StoppedClock>,
     limits: EncodingLimits,
+    /// What the writes may take in memory.
+    max_bytes: usize,
     writes: PendingRows,
     unsaved: Option<UnsavedMetadata>,
     /// The writes are more than what reads take out of counts.
@@ -110,6 +112,7 @@ impl<'r> WriteSet<'r> {
             clock: None,
             stopped: None,
             limits: EncodingLimits::DEFAULT,
+            max_bytes: usize::MAX,
             writes: PendingRows::default(),
             unsaved: None,
             is_changed: false,
@@ -155,6 +158,20 @@ impl<'r> WriteSet<'r> {
 
     pub(crate) fn encoding_limits(&self) -> &EncodingLimits {
         &self.limits
+    }
+
+    /// With a limit of the memory that the writes may take. Beyond it they are dropped, so the caller
+    /// must not write the batch if [`exceeds_limit`](Self::exceeds_limit).
+    #[must_use]
+    pub fn with_limit(mut self, bytes: usize) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// Whether the writes take more memory than the limit. Each row counts with its bytes and
+    /// [`ROW_OVERHEAD_BYTES`].
+    pub fn exceeds_limit(&self) -> bool {
+        self.writes.memory_bytes() > self.max_bytes
     }
 
     /// In the memory of a batch, which is returned by [`into_batch`](Self::into_batch).
@@ -236,12 +253,19 @@ impl<'r> WriteSet<'r> {
 
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], expires_at: Option<Timestamp>) {
         self.is_changed = true;
-        self.writes.push(Op::Put { key, value, expires_at });
+        self.push(Op::Put { key, value, expires_at });
     }
 
     pub(crate) fn delete(&mut self, key: &[u8]) {
         self.is_changed = true;
-        self.writes.push(Op::Delete { key });
+        self.push(Op::Delete { key });
+    }
+
+    /// Adds a write, unless the limit is exceeded.
+    fn push(&mut self, op: Op<'_>) {
+        if !self.exceeds_limit() {
+            self.writes.push(op);
+        }
     }
 
     /// Writes the metadata of a collection at a user's key.
@@ -256,7 +280,7 @@ impl<'r> WriteSet<'r> {
             self.has_field_expiry = true;
         }
         let (value, expires_at) = (metadata.encode(), metadata.row_expiry(expires_at));
-        self.writes.push(Op::Put { key: &stored_key(key), value: &value, expires_at });
+        self.push(Op::Put { key: &stored_key(key), value: &value, expires_at });
     }
 
     /// Whether there are changes besides those that a read has made.
@@ -399,10 +423,13 @@ impl<'r> WriteSet<'r> {
             return Ok(true);
         };
         let copy = Metadata { version: self.next_version(), ..metadata };
-        let mut elements = Vec::new();
+        let (mut elements, mut bytes) = (Vec::new(), 0);
+        let max_bytes = self.max_bytes;
         source.scan(&elements_of(metadata.version), Order::Ascending, &mut |row| {
+            bytes += row.key.len() + row.value.len() + ROW_OVERHEAD_BYTES;
             elements.push((row.key.to_vec(), row.value.to_vec(), row.expires_at()));
-            true
+            // What was read exceeds the limit of what is written, too.
+            bytes <= max_bytes
         })?;
         self.remove(to)?;
         for (mut key, value, expires_at) in elements {

@@ -20,8 +20,8 @@ use crate::metrics::Metrics;
 use crate::monitors::Monitors;
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
+use crate::replication::cluster_changes::ClusterChanges;
 use crate::replication::groups::Groups;
-use crate::replication::user_changes::UserChanges;
 use crate::script::cache::ScriptCache;
 use crate::script::functions::Functions;
 use crate::script::long_runs::LongRuns;
@@ -80,7 +80,7 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) backups: Option<Backups>,
     /// Changes of users of a replicated table that are under way here.
-    pub(crate) user_changes: UserChanges,
+    pub(crate) cluster_changes: ClusterChanges,
     /// The groups, if the table is replicated. Each of them has a database then, and all together
     /// are SELECT 0.
     pub(crate) replication: Option<Groups>,

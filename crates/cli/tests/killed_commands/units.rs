@@ -102,6 +102,10 @@ const TEMPLATES: &[&str] = &[
     "HINCRBY H a# #",
     "HINCRBYFLOAT H a# 0.5",
     "HDEL H a# b# c#",
+    "HPEXPIREAT H @ FIELDS 2 a# b#",
+    "HPEXPIREAT H @ LT FIELDS 1 a#",
+    "HPEXPIREAT H 1 FIELDS 1 c#",
+    "HPERSIST H FIELDS 2 a# b#",
     "XADD X MAXLEN = 5 % f v# g w#",
     "XADD X % f v#",
     "XTRIM X MAXLEN 2",
@@ -260,6 +264,7 @@ fn push_reads(client: u64, commands: &mut Unit) {
                 "XINFO STREAM %",
                 "XINFO GROUPS %",
                 "XINFO CONSUMERS % g",
+                "HPEXPIRETIME % FIELDS 4 a1 a2 b1 b2",
             ] {
                 commands.push(words(&read.replace('%', &key)));
             }

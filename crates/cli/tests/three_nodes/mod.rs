@@ -13,6 +13,7 @@ pub mod client;
 mod cluster_clients;
 mod created;
 mod encrypted;
+mod followers;
 mod functions;
 mod groups;
 pub mod nodes;

@@ -107,8 +107,6 @@ fn users_are_at_all_nodes_after_failover_restart_and_join() {
     let mut client = open(&nodes, 1);
     assert_eq!(client.call(&["MULTI"]).as_deref(), Some("+OK"));
     assert!(client.call(&["ACL", "SETUSER", "x"]).unwrap().contains("outside of MULTI"));
-    let refused = call(&nodes, 1, &["CONFIG", "SET", "requirepass", "x"]);
-    assert!(refused.contains("ACL SETUSER default"), "{refused}");
 
     // The leader of the first group dies; a node that was down learns what it has missed.
     change(&nodes, 0, &["ACL", "SETUSER", "bob", "on", ">old", "+@all", "~*"], "+OK");
@@ -133,6 +131,68 @@ fn users_are_at_all_nodes_after_failover_restart_and_join() {
     (0..4).for_each(|node| assert!(log_in(&nodes, node, "bob", "new").is_some(), "{node}"));
     wait_for("the same tables", || nodes.cluster("check", &[]).status.code() == Some(0));
     (0..4).for_each(|node| assert_eq!(list(&nodes, node, None), all));
+}
+
+#[test]
+fn password_of_config_set_is_that_of_all_nodes_and_a_default_of_new_users_is_refused() {
+    let mut nodes = Nodes::start(3);
+    let leader = nodes.leader();
+    let (one, two) = ((leader + 1) % 3, (leader + 2) % 3);
+    let mut client = open(&nodes, one);
+    assert_eq!(client.call(&["MULTI"]).as_deref(), Some("+OK"));
+    let queued = client.call(&["CONFIG", "SET", "requirepass", "x"]).unwrap();
+    assert!(queued.contains("call CONFIG outside of MULTI"), "{queued}");
+    for node in [leader, one] {
+        let set = |value| call(&nodes, node, &["CONFIG", "SET", "acl-pubsub-default", value]);
+        let refused = set("allchannels");
+        assert!(refused.contains("ACL SETUSER NAME allchannels"), "{refused}");
+        assert_eq!(set("resetchannels"), "+OK");
+    }
+    // Without a majority nothing changes: the password is in force nowhere, or it is committed.
+    nodes.kill(two);
+    nodes.kill(leader);
+    let mut client = open(&nodes, one);
+    let refused = client.call(&["CONFIG", "SET", "requirepass", "lost"]);
+    assert!(refused.as_deref().is_none_or(|reply| reply.starts_with('-')), "{refused:?}");
+    assert_eq!(call(&nodes, one, &["PING"]), "+PONG");
+    nodes.restart(two);
+    nodes.restart(leader);
+    // A program that sends it to each node, as CONFIG SET is for.
+    for node in 0..3 {
+        wait_for("a password", || {
+            let set = ["CONFIG", "SET", "requirepass", "old"];
+            call(&nodes, node, &set) == "+OK"
+                || log_in(&nodes, node, "default", "old")
+                    .is_some_and(|mut client| client.call(&set).as_deref() == Some("+OK"))
+        });
+    }
+    let is_password = |node, right, wrong| {
+        call(&nodes, node, &["PING"]).starts_with("-NOAUTH")
+            && log_in(&nodes, node, "default", right).is_some()
+            && log_in(&nodes, node, "default", wrong).is_none()
+    };
+    soon_at_all(&nodes, "the password", |node| is_password(node, "old", "new"));
+    let mut client = log_in(&nodes, two, "default", "old").unwrap();
+    let set = client.call(&["CONFIG", "SET", "requirepass", "new"]);
+    assert_eq!(set.as_deref(), Some("+OK"));
+    // It is in force there before the reply, and its hash alone is shown.
+    assert!(is_password(two, "new", "old"));
+    assert!(!client.call(&["ACL", "LIST"]).unwrap().contains("new"));
+    soon_at_all(&nodes, "the new password", |node| is_password(node, "new", "old"));
+    (0..3).for_each(|node| nodes.kill(node));
+    (0..3).for_each(|node| nodes.restart(node));
+    for node in 0..3 {
+        assert!(call(&nodes, node, &["PING"]).starts_with("-NOAUTH"));
+        assert!(log_in(&nodes, node, "default", "new").is_some());
+        assert!(log_in(&nodes, node, "default", "old").is_none());
+    }
+    // Empty: none is needed.
+    wait_for("no password", || {
+        let client = log_in(&nodes, one, "default", "new");
+        let set = client.and_then(|mut client| client.call(&["CONFIG", "SET", "requirepass", ""]));
+        set.as_deref() == Some("+OK")
+    });
+    soon_at_all(&nodes, "an open door", |node| call(&nodes, node, &["PING"]) == "+PONG");
 }
 
 /// Creates users one after the other through one node, and counts those that were acknowledged.

@@ -102,3 +102,79 @@ pub(super) fn write(path: &Path, users: &[Arc<User>]) -> io::Result<()> {
         users.iter().flat_map(|user| [user.describe(), b"\n".to_vec()].concat()).collect();
     replace_file(path, &lines, NEW_FILE_MODE)
 }
+
+#[cfg(test)]
+mod tests {
+    use siltstone_testkit::TestRng;
+
+    use super::*;
+    use crate::command::command_index;
+
+    /// Lines of a file come from operators, rules from clients; those of rows from other nodes.
+    #[test]
+    fn random_lines_are_refused_or_describe_the_same_user() {
+        const WORDS: [&str; 34] = [
+            "on",
+            "off",
+            "nopass",
+            "resetpass",
+            ">pw",
+            "<pw",
+            "#",
+            "!",
+            "~",
+            "~a*",
+            "%R~b",
+            "%RW~",
+            "%~x",
+            "allkeys",
+            "resetkeys",
+            "&c",
+            "&",
+            "allchannels",
+            "resetchannels",
+            "+@all",
+            "-@all",
+            "+@read",
+            "-@",
+            "+get",
+            "+config|get",
+            "-client|",
+            "+select|0",
+            "+",
+            "(",
+            ")",
+            "(+get ~x)",
+            "(+@all %R~a &n)",
+            "clearselectors",
+            "reset",
+        ];
+        let names = CommandNames::new(command_index());
+        let (mut rng, mut users) = (TestRng::new(1), 0);
+        for step in 0..20_000 {
+            let mut line = b"user u".to_vec();
+            for _ in 0..rng.below(8) {
+                line.extend(b" ");
+                match rng.below(12) {
+                    0 => {
+                        let len = rng.index(6);
+                        line.extend(rng.bytes(len));
+                    }
+                    1 => {
+                        let at = rng.index(line.len());
+                        line[at] = rng.draw() as u8;
+                    }
+                    _ => line.extend(rng.pick(&WORDS).bytes()),
+                }
+            }
+            let Ok(user) = parse_line(&line, &names, rng.one_in(2)) else { continue };
+            users += 1;
+            let described = user.describe();
+            let again = parse_line(&described, &names, rng.one_in(2)).unwrap_or_else(|mistakes| {
+                panic!("step {step}: {}: {mistakes:?}", described.escape_ascii())
+            });
+            assert_eq!(again.describe(), described, "step {step}: {}", line.escape_ascii());
+        }
+        assert!(users > 1000, "only {users} users");
+    }
+}

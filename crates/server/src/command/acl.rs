@@ -2,7 +2,7 @@
 //!
 //! A change takes effect on connected clients at their next command. Clients of removed users, and
 //! subscribers who lose a channel, are closed. In a replicated table changes are those of all nodes
-//! ([`super::cluster_users`]).
+//! ([`super::cluster_changes`]).
 //!
 //! Source: the documentation of Redis's ACL commands; replies of Redis 7.2.
 
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_engine::Timestamp;
 
-use super::cluster_users;
+use super::cluster_changes::change_or_park;
 use super::context::Context;
 use super::definition::{ADMIN, NO_KEYS};
 use super::entry::{self, Command};
@@ -24,7 +24,7 @@ use crate::acl::categories;
 use crate::acl::log::LogEntry;
 use crate::acl::user::{DEFAULT_USER, User, denial_text};
 use crate::acl::users;
-use crate::replication::user_changes::UserChange;
+use crate::replication::cluster_changes::ClusterChange;
 use crate::resp::{Args, Replies, number};
 
 pub(super) fn commands() -> Vec<Command> {
@@ -34,7 +34,7 @@ pub(super) fn commands() -> Vec<Command> {
 
 fn acl(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     if context.shared.replication.is_some() && changes_users(args) {
-        return change_in_cluster(context, args);
+        return change_users_of_cluster(context, args);
     }
     let users = &context.shared.acl;
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
@@ -93,35 +93,29 @@ pub(super) fn changes_users(args: Args<'_>) -> bool {
     })
 }
 
-/// Changes the users of all nodes. It waits for the leader, so it runs on the job thread.
-fn change_in_cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+/// Changes the users of all nodes.
+fn change_users_of_cluster(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let acl = &context.shared.acl;
     let name = args[1].to_ascii_lowercase();
     let change = match name.as_slice() {
         b"setuser" => {
             let rules = users::hashed_rules(&args[2], args.from(3).iter()).map_err(failure)?;
             let allows_channels = acl.allows_channels.load(Relaxed);
-            UserChange::Set { name: args[2].to_vec(), rules, allows_channels }
+            ClusterChange::Set { name: args[2].to_vec(), rules, allows_channels }
         }
         b"deluser" => {
             check_removal(args.from(2))?;
-            UserChange::Remove(args.from(2).iter().map(<[u8]>::to_vec).collect())
+            ClusterChange::Remove(args.from(2).iter().map(<[u8]>::to_vec).collect())
         }
         _ => {
             let users = acl.read_file().map_err(failure)?;
-            UserChange::Replace(users.values().map(|user| user.describe()).collect())
+            ClusterChange::Replace(users.values().map(|user| user.describe()).collect())
         }
     };
-    if !context.session.is_retry {
-        if let Some(ticket) = context.park_until_done(args) {
-            context.shared.jobs.enqueue(ticket);
-        }
-        return Ok(());
-    }
-    let count = cluster_users::change(context, &change)?;
+    let Some(count) = change_or_park(context, args, &change)? else { return Ok(()) };
     match change {
-        UserChange::Remove(_) => context.replies.count(count as usize),
-        UserChange::Set { .. } | UserChange::Replace(_) => context.replies.ok(),
+        ClusterChange::Remove(_) => context.replies.count(count as usize),
+        _ => context.replies.ok(),
     }
     Ok(())
 }

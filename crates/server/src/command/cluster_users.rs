@@ -1,12 +1,5 @@
-//! Users of a replicated table: which are in force at this node, and how commands change them.
-//!
-//! ```text
-//!   ACL SETUSER, DELUSER, LOAD     park at any node
-//!     job thread    asks the leader of the first group, or is its node     [`change`]
-//!     leader        reads the rows, proposes the changed ones: committed   [`commit`]
-//!   each node       has applied them: its worker puts them in force        [`follow_users`]
-//!   job thread      this node has applied them: reply
-//! ```
+//! Users of a replicated table: which are in force at this node, and the rows of changes of them
+//! ([`super::cluster_changes`]).
 //!
 //! A node begins with the users of its own options. The first leader of a group without users makes
 //! its own the rows; from then on only rows count. They are read before the first client is served.
@@ -14,32 +7,23 @@
 //! that were in force.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use siltstone_cluster::node::{Refusal, RequestError};
 use siltstone_engine::{Engine, Error, Result as EngineResult, WriteBatch};
 
-use super::context::Context;
-use super::failure::Failure;
-use super::redirection::redirect;
 use super::user_clients::{close_clients, close_subscribers};
 use crate::acl::user::DEFAULT_USER;
 use crate::acl::users::FollowedChange;
 use crate::process;
-use crate::replication::State;
-use crate::replication::groups::Groups;
+use crate::replication::cluster_changes::{ChangeOutcome, ClusterChange};
 use crate::replication::named_rows::{self, Unseen};
-use crate::replication::user_changes::{ChangeOutcome, Message, UserChange};
 use crate::replication::user_rows::USER_PREFIX;
 use crate::shared::Shared;
 
 /// How long the replacement of a table by a snapshot may take.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Delay until the state of a group is looked at again.
+/// Delay until the rows are read again.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// The longest wait of the thread for a message, after which it looks whether the server stops.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Puts the users in force that this node has applied since the last call. Cost if there are none:
 /// an uncontended lock.
@@ -59,7 +43,7 @@ pub(crate) fn follow_users(shared: &Shared) -> EngineResult<()> {
         let FollowedChange { removed, changed, warnings } = shared.acl.follow(found, are_all);
         warnings.iter().for_each(|warning| process::log(warning));
         // It gets its reply, and is closed at its next command.
-        let asking = shared.user_changes.asking.load(Relaxed);
+        let asking = shared.cluster_changes.asking.load(Relaxed);
         for name in &removed {
             let is_asking = close_clients(shared, name, asking);
             let client = shared.clients.find(asking).filter(|_| is_asking);
@@ -87,136 +71,21 @@ pub(crate) fn begin_with_users(shared: &Shared) -> EngineResult<()> {
     }
 }
 
-/// Has users changed, wherever the leader is, and waits until the change is in force at this node.
-/// Returns how many users it affects. On the job thread.
-pub(super) fn change(context: &Context<'_>, change: &UserChange) -> Result<u64, Failure> {
-    let (shared, client) = (context.shared, context.session.client());
-    let Some(groups) = &shared.replication else { return Err(NO_CLUSTER.to_owned().into()) };
-    shared.user_changes.asking.store(client.id, Relaxed);
-    let outcome = ask(shared, groups, change);
-    shared.user_changes.asking.store(0, Relaxed);
-    match outcome {
-        ChangeOutcome::Done { count, .. } => Ok(count),
-        ChangeOutcome::Refused(reason) => Err(format!("ERR {reason}").into()),
-        ChangeOutcome::NotNow => {
-            let (first, status) = (groups.first(), groups.first().node.status());
-            match status.leader {
-                None => Err(redirect(first, &status, *groups.slots(0).start())),
-                Some(_) => Err(NOT_NOW.to_owned().into()),
-            }
-        }
-        ChangeOutcome::Unknown => {
-            // As for other writes whose outcome is unknown.
-            client.kill();
-            Err(UNKNOWN.to_owned().into())
-        }
-    }
-}
+/// Rows to write, and how many users or libraries that affects.
+pub(super) type Plan = (WriteBatch, u64);
 
-const NO_CLUSTER: &str = "ERR this server is not a node of a cluster";
-const NOT_NOW: &str = "CLUSTERDOWN the leader of the first group cannot change users at present; try \
-                       again";
-const UNKNOWN: &str = "CLUSTERDOWN the change of users may have happened or not";
-
-/// Asks the leader until it has an outcome, or none leads for some time. A change that is done is
-/// in force here.
-fn ask(shared: &Shared, groups: &Groups, change: &UserChange) -> ChangeOutcome {
-    let first = groups.first();
-    let deadline = Instant::now() + 2 * first.membership.dead_after;
-    loop {
-        let outcome = match &first.node.status().leader {
-            None => ChangeOutcome::NotNow,
-            Some(leader) if leader.node == first.id() => {
-                commit(shared, groups, |table| plan(shared, table, change))
-            }
-            Some(leader) => ask_node(shared, groups, leader.node, change),
-        };
-        let is_late = Instant::now() >= deadline || shared.stop.is_stopping();
-        match outcome {
-            ChangeOutcome::NotNow if !is_late => std::thread::sleep(INTERVAL),
-            ChangeOutcome::Done { index, .. } => {
-                // If it is late here, the worker puts it in force when it is there.
-                while first.node.status().applied < index && Instant::now() < deadline {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                let _ = follow_users(shared);
-                return outcome;
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
-/// Asks the leader, another node, once.
-fn ask_node(shared: &Shared, groups: &Groups, leader: u64, change: &UserChange) -> ChangeOutcome {
-    let (first, changes) = (groups.first(), &shared.user_changes);
-    let (number, answer) = changes.begin();
-    first.node.send_message(leader, Message::Request(number, change.clone()).encode());
-    let deadline = Instant::now() + first.membership.dead_after;
-    let outcome = loop {
-        match answer.recv_timeout(INTERVAL) {
-            Ok(outcome) => break outcome,
-            Err(RecvTimeoutError::Disconnected) => break ChangeOutcome::Unknown,
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-        let leads = |of: &siltstone_cluster::node::Leader| of.node == leader;
-        let still_leads = first.node.status().leader.as_ref().is_some_and(leads);
-        if !still_leads || Instant::now() >= deadline || shared.stop.is_stopping() {
-            break ChangeOutcome::Unknown;
-        }
-    };
-    changes.give_up(number);
-    outcome
-}
-
-/// Rows to write, and how many users that affects.
-type Plan = (WriteBatch, u64);
-
-/// Commits a change, at the leader. `plan` reads the rows of all that was committed before.
-fn commit(
+/// The rows of a change of users.
+pub(super) fn plan(
     shared: &Shared,
-    groups: &Groups,
-    plan: impl FnOnce(&dyn Engine) -> Result<Plan, ChangeOutcome>,
-) -> ChangeOutcome {
-    let _alone = shared.user_changes.committing.lock();
-    let first = groups.first();
-    // In this term only this function writes users, one change after the other.
-    let State::Leading { term } = first.state() else { return ChangeOutcome::NotNow };
-    let (batch, count) = match plan(first.node.table().as_ref()) {
-        Ok(planned) => planned,
-        Err(outcome) => return outcome,
-    };
-    let (done, outcome) = channel();
-    if batch.is_empty() {
-        // Nothing to write: what was read must be what is committed.
-        first.node.read_index(move |read| {
-            let read = read.map(|read| (read.term, read.index));
-            drop(done.send(read.map_err(RequestError::NotProposed)));
-        });
-    } else {
-        first.node.propose(Some(term), batch, move |committed| {
-            drop(done.send(committed.map(|committed| (committed.term, committed.index))));
-        });
-    }
-    // It always has an outcome: a leader without a majority gives up.
-    match outcome.recv() {
-        Ok(Ok((of_term, index))) if of_term == term => ChangeOutcome::Done { index, count },
-        Ok(Err(RequestError::NotProposed(Refusal::Invalid(reason)))) => {
-            ChangeOutcome::Refused(reason)
-        }
-        Ok(Ok(_) | Err(RequestError::NotProposed(_))) => ChangeOutcome::NotNow,
-        Ok(Err(RequestError::OutcomeUnknown(_))) | Err(_) => ChangeOutcome::Unknown,
-    }
-}
-
-/// The rows of a change.
-fn plan(shared: &Shared, table: &dyn Engine, change: &UserChange) -> Result<Plan, ChangeOutcome> {
+    table: &dyn Engine,
+    change: &ClusterChange,
+) -> Result<Plan, ChangeOutcome> {
     if !has_users(table)? {
         return Err(ChangeOutcome::NotNow);
     }
     let mut batch = WriteBatch::new();
     let count = match change {
-        UserChange::Set { name, rules, allows_channels } => {
+        ClusterChange::Set { name, rules, allows_channels } => {
             let known = match table.get(&named_rows::key(USER_PREFIX, name)).map_err(failed)? {
                 None => None,
                 Some(_) => {
@@ -231,7 +100,7 @@ fn plan(shared: &Shared, table: &dyn Engine, change: &UserChange) -> Result<Plan
             named_rows::put(&mut batch, USER_PREFIX, name, &user.describe());
             1
         }
-        UserChange::Remove(names) => {
+        ClusterChange::Remove(names) => {
             let mut names = names.clone();
             names.sort_unstable();
             names.dedup();
@@ -245,13 +114,24 @@ fn plan(shared: &Shared, table: &dyn Engine, change: &UserChange) -> Result<Plan
             }
             count
         }
-        UserChange::Replace(lines) => {
+        ClusterChange::Replace(lines) => {
             for name in named_rows::read_all(table, USER_PREFIX).map_err(failed)?.keys() {
                 named_rows::remove(&mut batch, USER_PREFIX, name);
             }
             put_lines(shared, &mut batch, lines)?
         }
+        ClusterChange::Libraries(_) => 0,
     };
+    Ok((batch, count))
+}
+
+/// The rows of the users of this node's options.
+pub(super) fn plan_own(shared: &Shared, table: &dyn Engine) -> Result<Plan, ChangeOutcome> {
+    if has_users(table)? {
+        return Err(ChangeOutcome::NotNow);
+    }
+    let mut batch = WriteBatch::new();
+    let count = put_lines(shared, &mut batch, &shared.acl.own_lines())?;
     Ok((batch, count))
 }
 
@@ -273,7 +153,8 @@ fn put_lines(
     }
 }
 
-fn has_users(table: &dyn Engine) -> Result<bool, ChangeOutcome> {
+/// Whether the cluster has users.
+pub(super) fn has_users(table: &dyn Engine) -> Result<bool, ChangeOutcome> {
     let row = table.get(&named_rows::key(USER_PREFIX, DEFAULT_USER));
     row.map(|row| row.is_some()).map_err(failed)
 }
@@ -283,52 +164,8 @@ fn failed(_: Error) -> ChangeOutcome {
     ChangeOutcome::NotNow
 }
 
-/// Answers other nodes until the server stops, and gives a cluster without users its first ones.
-pub(crate) fn serve_user_changes(shared: &Shared, replaces_users: bool) {
-    let Some(groups) = &shared.replication else { return };
-    let first = groups.first();
-    let mut has_users = false;
-    while !shared.stop.is_stopping() {
-        if !has_users {
-            has_users = seed(shared, groups);
-            if has_users && !replaces_users {
-                report_difference(shared, first.node.table().as_ref());
-            }
-        }
-        let Some(message) = first.node.next_message(POLL_INTERVAL) else { continue };
-        match Message::decode(&message.bytes) {
-            Some(Message::Request(number, change)) => {
-                let outcome = commit(shared, groups, |table| plan(shared, table, &change));
-                let answer = Message::Answer(number, outcome).encode();
-                first.node.send_message(message.from, answer);
-            }
-            Some(Message::Answer(number, outcome)) => shared.user_changes.answer(number, outcome),
-            None => {}
-        }
-    }
-}
-
-/// Makes the users of this node's options those of the cluster, if it leads the first group and
-/// there are none. Returns whether there are users.
-fn seed(shared: &Shared, groups: &Groups) -> bool {
-    match has_users(groups.first().node.table().as_ref()) {
-        Ok(true) => return true,
-        Ok(false) if matches!(groups.first().state(), State::Leading { .. }) => {}
-        _ => return false,
-    }
-    commit(shared, groups, |table| {
-        if has_users(table)? {
-            return Err(ChangeOutcome::NotNow);
-        }
-        let mut batch = WriteBatch::new();
-        let count = put_lines(shared, &mut batch, &shared.acl.own_lines())?;
-        Ok((batch, count))
-    });
-    false
-}
-
 /// Says that the users of this node's options are ignored, if some are given and they differ.
-fn report_difference(shared: &Shared, table: &dyn Engine) {
+pub(super) fn report_difference(shared: &Shared, table: &dyn Engine) {
     let options = &shared.options;
     let name = match (&options.acl_file, &options.password) {
         (Some(file), _) => format!("'{}'", file.display()),
@@ -346,28 +183,5 @@ fn report_difference(shared: &Shared, table: &dyn Engine) {
             "the users of the cluster are in force, and those of {name} are ignored, which differ; \
              ACL LOAD or --replace-users makes these the cluster's, ACL SAVE replaces the file"
         ));
-    }
-}
-
-/// Makes the users of this node's options those of the cluster.
-pub(crate) fn replace_users(shared: &Shared) {
-    let Some(groups) = &shared.replication else { return };
-    let change = UserChange::Replace(shared.acl.own_lines());
-    while !shared.stop.is_stopping() {
-        match ask(shared, groups, &change) {
-            ChangeOutcome::Done { count, .. } => {
-                process::log(&format!(
-                    "--replace-users: the users of this node's options, {count}, are those of the \
-                     cluster now; leave the option out at the next start"
-                ));
-                return;
-            }
-            ChangeOutcome::Refused(reason) => {
-                process::log(&format!("--replace-users: refused: {reason}"));
-                return;
-            }
-            // Repeating it does no harm.
-            ChangeOutcome::NotNow | ChangeOutcome::Unknown => std::thread::sleep(INTERVAL),
-        }
     }
 }

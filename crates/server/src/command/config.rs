@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use siltstone_engine::names::unknown;
 use siltstone_mica::{Access, Mode, Store};
 
+use super::cluster_changes::change_or_park;
 use super::config_changes::{CLIENT_AUTH, Change, change, change_files};
 use super::context::Context;
 use super::definition::{ADMIN, NO_KEYS};
@@ -19,6 +20,8 @@ use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, reply_error, unknown_subcommand, wrong_subcommand_arity};
 use super::{help, table_options};
 use crate::acl::user::DEFAULT_USER;
+use crate::acl::users;
+use crate::replication::cluster_changes::ClusterChange;
 use crate::resp::Args;
 use crate::shared::Shared;
 use crate::store::observers::LOG_ALL;
@@ -41,9 +44,7 @@ fn config(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
         (b"get", 3..) => get(context, args.from(2)),
         (b"set", 4) if args[2].eq_ignore_ascii_case(b"access") => set_access(context, &args[3]),
-        (b"set", 4) if args[2].eq_ignore_ascii_case(b"requirepass") => {
-            set_password(context, &args[3])
-        }
+        (b"set", 4) if sets_password(args) => set_password(context, args),
         (b"set", 4..) if args.len().is_multiple_of(2) && table_options::is_of_tables(&args[2]) => {
             table_options::set(context, args.from(2))
         }
@@ -125,20 +126,32 @@ fn set(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Sets the only password of the user `default`; empty: it needs none.
-fn set_password(context: &mut Context<'_>, password: &[u8]) -> Outcome {
-    if context.shared.replication.is_some() {
-        return Err(reply_error(
-            "ERR CONFIG SET failed - the users of a replicated table are those of all nodes; use ACL \
-             SETUSER default resetpass >PASSWORD",
-        ));
-    }
-    let rules = match password {
+/// Whether the call sets the password of the user `default`.
+pub(super) fn sets_password(args: Args<'_>) -> bool {
+    args.len() == 4
+        && args[1].eq_ignore_ascii_case(b"set")
+        && args[2].eq_ignore_ascii_case(b"requirepass")
+}
+
+/// Sets the only password of the user `default`; empty: it needs none. In a replicated table that is
+/// the user of all nodes.
+fn set_password(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let failed = |text| Failure::from(format!("ERR CONFIG SET failed - {text}"));
+    let rules = match &args[3] {
         [] => vec![b"nopass".to_vec()],
         password => vec![b"resetpass".to_vec(), [b">", password].concat()],
     };
-    let set = context.shared.acl.set(DEFAULT_USER, rules.iter().map(Vec::as_slice));
-    set.map_err(|text| Failure::from(format!("ERR CONFIG SET failed - {text}")))?;
+    let words = rules.iter().map(Vec::as_slice);
+    if context.shared.replication.is_some() {
+        let rules = users::hashed_rules(DEFAULT_USER, words).map_err(failed)?;
+        let name = DEFAULT_USER.to_vec();
+        let change = ClusterChange::Set { name, rules, allows_channels: false };
+        if change_or_park(context, args, &change)?.is_none() {
+            return Ok(());
+        }
+    } else {
+        context.shared.acl.set(DEFAULT_USER, words).map_err(failed)?;
+    }
     context.replies.ok();
     Ok(())
 }

@@ -110,6 +110,13 @@ pub(super) fn change<'a>(shared: &Shared, name: &str, value: &[u8]) -> Result<Ch
         }
         "acl-pubsub-default" => {
             let is_all = match value.to_ascii_lowercase().as_slice() {
+                b"allchannels" if shared.replication.is_some() => {
+                    return Err(
+                        "the users of a cluster are those of all its nodes; give each user \
+                                its channels: ACL SETUSER NAME allchannels"
+                            .to_owned(),
+                    );
+                }
                 b"allchannels" => true,
                 b"resetchannels" => false,
                 _ => {

@@ -391,8 +391,13 @@ impl<'a> Context<'a> {
         let mut writes = WriteSet::new(&target, keyspace, now)
             .with_clock(self.shared.clock(table))
             .with_encoding_limits(limits)
+            .with_limit(self.shared.options.max_request_bytes)
             .in_memory_of(std::mem::take(&mut self.batcher.scratch));
-        let result = operation(&mut writes, &selected)?;
+        let result = operation(&mut writes, &selected);
+        if writes.exceeds_limit() {
+            return Err(failure::too_many_rows(self.shared.options.max_request_bytes));
+        }
+        let result = result?;
         // Background work keeps fields and elements that have not expired until the write.
         let _stopped = writes.take_stopped_clock();
         let (is_changed, expired) = (writes.is_changed(), writes.take_expired());

@@ -2,6 +2,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use siltstone_collections::ROW_OVERHEAD_BYTES;
+
 use super::context::Context;
 use super::decimal;
 use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error, reply_too_large};
@@ -125,6 +127,39 @@ impl ReplyRoom {
     pub(super) fn take_bulk(&mut self, bytes: &[u8]) -> Outcome {
         // `$`, the length and two line ends.
         self.take(5 + digits(bytes.len() as u64) + bytes.len())
+    }
+}
+
+/// What the result of an operation on several collections may take. Beyond it not all of it is
+/// needed: the reply, or the batch, is refused anyway.
+#[derive(Clone, Copy)]
+pub(super) struct ResultLimit {
+    left: usize,
+    per_member: usize,
+}
+
+impl ResultLimit {
+    /// Of a result that is returned.
+    pub(super) fn of_reply(context: &Context<'_>) -> Self {
+        let left = context.shared.options.max_output_bytes;
+        ResultLimit { left, per_member: MIN_FRAME_BYTES }
+    }
+
+    /// Of a result that is stored.
+    pub(super) fn of_rows(context: &Context<'_>) -> Self {
+        let left = context.shared.options.max_request_bytes;
+        ResultLimit { left, per_member: ROW_OVERHEAD_BYTES }
+    }
+
+    /// Takes the room of a member; false: there is none, or no more.
+    pub(super) fn take(&mut self, bytes: usize) -> bool {
+        self.left = self.left.saturating_sub(self.per_member + bytes);
+        self.left > 0
+    }
+
+    /// Whether there is room.
+    pub(super) fn has_room(&self) -> bool {
+        self.left > 0
     }
 }
 

@@ -81,6 +81,12 @@ pub(crate) fn reply_too_large(max_output_bytes: usize) -> Failure {
     Failure::Text(format!("ERR {limit}: request less at a time, or raise --max-output").into())
 }
 
+/// The error for a command that would write more than one batch may take in memory.
+pub(crate) fn too_many_rows(max_request_bytes: usize) -> Failure {
+    let limit = format!("the command writes more than {max_request_bytes} bytes in memory at once");
+    Failure::Text(format!("ERR {limit}: write less at a time, or raise --max-request").into())
+}
+
 impl Failure {
     /// Whether a key has another type than the command needs.
     pub(crate) fn is_wrong_type(&self) -> bool {

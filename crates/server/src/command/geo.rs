@@ -407,8 +407,10 @@ impl Search<'_> {
 
     /// Searches a sorted set, and stores what was found at another key.
     pub(super) fn store(&self, context: &mut Context<'_>, source: &[u8], target: &[u8]) -> Outcome {
+        // What is larger is not written anyway.
+        let limit = context.shared.options.max_request_bytes;
         let stored = context.change_many([target, source].into_iter(), |writes| {
-            let found = self.run(writes, source, usize::MAX)?;
+            let found = self.run(writes, source, limit)?;
             // Any type is overwritten.
             writes.remove(target)?;
             let mut set = SortedSet::open(writes, target)?;

@@ -16,19 +16,17 @@
 //! the keys that it watches, else it is refused (`CROSSSLOT`). Commands that see keys which they do
 //! not name (SCAN, DBSIZE) see those of the groups that this node leads; FLUSHALL removes these.
 //!
-//! Changes of the libraries of functions run at the leader of the first group. Users are changed at
-//! any node.
+//! Users and libraries of functions are changed at any node.
 //!
 //! Source: the Redis Cluster specification.
 
-use super::acl;
 use super::definition::{BLOCKING, Definition, IMMEDIATE, PUBSUB, READ, SCRIPT, WRITE};
-use super::failure::{Failure, reply_error};
-use super::functions;
+use super::failure::Failure;
 use super::one_slot::{CROSS_SLOT, not_in_one_slot, one_slot};
 use super::redirection::{redirect, refuse_missing};
 use super::session::Session;
 use super::table::TABLE;
+use super::{acl, config, functions};
 use crate::replication::State;
 use crate::replication::group_set::only;
 use crate::replication::groups::Groups;
@@ -96,13 +94,12 @@ fn route_replicated(
     let command = &TABLE.index[command];
     refuse_missing(command)?;
     groups.end_snapshots();
-    if command.name == "acl" && acl::changes_users(args) && session.transaction.is_some() {
-        return Err(reply_error(
-            "ERR a transaction on a replicated table cannot change users; call ACL outside of MULTI",
-        ));
-    }
-    if functions::changes_libraries(command, args) {
-        return route_change_of_libraries(groups, session);
+    if let Some(what) = changed_by(command, args).filter(|_| session.transaction.is_some()) {
+        return Err(format!(
+            "ERR a transaction on a replicated table cannot change {what}; call {} outside of MULTI",
+            command.name.to_uppercase()
+        )
+        .into());
     }
     let slot = match groups.are_several() {
         true => match slot_of_several(groups, session, command, args)? {
@@ -134,26 +131,20 @@ fn route_replicated(
         && replication.state() == State::Following
         && status.voters.contains(&replication.id())
         && status.failure.is_none();
-    if may_read && is_read(command) {
+    if may_read && is_read(command, args) {
         return Ok(groups.begin_snapshot(group)?);
     }
     Err(redirect(replication, &status, slot))
 }
 
-/// Libraries of functions are rows of the first group. A transaction may be one of another group.
-fn route_change_of_libraries(groups: &Groups, session: &mut Session) -> Result<(), Failure> {
-    if session.transaction.is_some() {
-        return Err(reply_error(
-            "ERR a transaction on a replicated table cannot change libraries of functions; call \
-             FUNCTION outside of MULTI",
-        ));
+/// What the call changes of all that the nodes have in common, if anything.
+fn changed_by(command: &Definition, args: Args<'_>) -> Option<&'static str> {
+    match command.name {
+        "acl" => acl::changes_users(args).then_some("users"),
+        "config" => config::sets_password(args).then_some("users"),
+        "function" => functions::changes_libraries(args).then_some("libraries of functions"),
+        _ => None,
     }
-    let (first, status) = (groups.first(), groups.first().node.status());
-    if !first.leads(&status) {
-        return Err(redirect(first, &status, *groups.slots(0).start()));
-    }
-    session.needs_commit |= only(0);
-    Ok(())
 }
 
 /// The slot of a command when there are several groups; `None` if it runs here whatever this node
@@ -191,12 +182,12 @@ fn bound_slot(session: &Session) -> Option<u16> {
 }
 
 /// Whether a follower may run it after READONLY.
-fn is_read(command: &Definition) -> bool {
+fn is_read(command: &Definition, args: Args<'_>) -> bool {
     let is_unnamed = UNNAMED_KEYS.contains(&command.name) && command.name != "exec";
-    (command.has(READ) || is_unnamed)
-        && !command.has(WRITE)
-        && !command.has(SCRIPT)
-        && !command.has(BLOCKING)
+    // XREAD waits if it is asked to.
+    let may_wait = command.has(BLOCKING)
+        && (command.name != "xread" || args.iter().any(|word| word.eq_ignore_ascii_case(b"block")));
+    (command.has(READ) || is_unnamed) && !command.has(WRITE) && !command.has(SCRIPT) && !may_wait
 }
 
 /// The first key of the transaction, or channel of a shard.

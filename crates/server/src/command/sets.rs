@@ -11,7 +11,9 @@ use siltstone_collections::{Set, WriteSet};
 
 use super::context::Context;
 use super::definition::{ALL_KEYS, FAST, NO_KEYS, ONE_KEY, READ, TWO_KEYS, WRITE};
-use super::elements::{self, Dice, ElementScan, ReplyRoom, counted_keys, integer, is, reply_list};
+use super::elements::{
+    self, Dice, ElementScan, ReplyRoom, ResultLimit, counted_keys, integer, is, reply_list,
+};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, SYNTAX, reply_error};
 use crate::resp::Args;
@@ -230,22 +232,21 @@ fn sizes<'k>(
     Ok(sizes)
 }
 
-/// Members of the union; beyond `max_bytes` not all of them.
+/// Members of the union; beyond the limit not all of them.
 fn union<'k>(
     writes: &mut WriteSet<'_>,
     keys: impl Iterator<Item = &'k [u8]>,
-    max_bytes: usize,
+    mut limit: ResultLimit,
 ) -> Result<Vec<Vec<u8>>, Failure> {
-    let (mut union, mut bytes): (BTreeSet<Vec<u8>>, usize) = (BTreeSet::new(), 0);
+    let mut union: BTreeSet<Vec<u8>> = BTreeSet::new();
     for (key, _) in sizes(writes, keys)? {
         Set::open(writes, key)?.for_each(&mut |member| {
-            if !union.contains(member) {
-                bytes += member.len();
+            union.contains(member) || {
                 union.insert(member.to_vec());
+                limit.take(member.len())
             }
-            bytes <= max_bytes
         })?;
-        if bytes > max_bytes {
+        if !limit.has_room() {
             break;
         }
     }
@@ -287,21 +288,21 @@ fn for_each_kept<'k>(
     Ok(())
 }
 
-/// Members of the result; beyond `max_bytes` not all of them.
+/// Members of the result; beyond the limit not all of them.
 fn combine<'k>(
     writes: &mut WriteSet<'_>,
     keys: impl Iterator<Item = &'k [u8]>,
     algebra: Algebra,
-    max_bytes: usize,
+    mut limit: ResultLimit,
 ) -> Result<Vec<Vec<u8>>, Failure> {
     if algebra == Algebra::Union {
-        return union(writes, keys, max_bytes);
+        return union(writes, keys, limit);
     }
-    let (mut kept, mut bytes) = (Vec::new(), 0);
+    let mut kept = Vec::new();
     for_each_kept(writes, keys, algebra, &mut |member| {
-        bytes += member.len();
+        let has_room = limit.take(member.len());
         kept.push(member);
-        bytes <= max_bytes
+        has_room
     })?;
     Ok(kept)
 }
@@ -320,8 +321,7 @@ fn sdiff(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn reply_combined(context: &mut Context<'_>, args: Args<'_>, algebra: Algebra) -> Outcome {
     let keys = args.from(1).iter();
-    // What is larger overflows the reply anyway.
-    let limit = context.shared.options.max_output_bytes;
+    let limit = ResultLimit::of_reply(context);
     let members =
         context.view_many(keys.clone(), |writes| combine(writes, keys.clone(), algebra, limit))?;
     reply_set(context, &members)
@@ -340,9 +340,9 @@ fn sdiffstore(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn store_combined(context: &mut Context<'_>, args: Args<'_>, algebra: Algebra) -> Outcome {
-    let target = &args[1];
+    let (target, limit) = (&args[1], ResultLimit::of_rows(context));
     let stored = context.change_many(args.from(1).iter(), |writes| {
-        let members = combine(writes, args.from(2).iter(), algebra, usize::MAX)?;
+        let members = combine(writes, args.from(2).iter(), algebra, limit)?;
         // Any type is overwritten.
         writes.remove(target)?;
         let mut set = Set::open(writes, target)?;

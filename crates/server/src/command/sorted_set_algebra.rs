@@ -11,7 +11,7 @@ use siltstone_collections::{Kind, Set, SortedSet, WriteSet};
 
 use super::context::Context;
 use super::definition::{NO_KEYS, ONE_KEY, READ, WRITE};
-use super::elements::{begin_pairs, float, integer, is};
+use super::elements::{ResultLimit, begin_pairs, float, integer, is};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, SYNTAX, WRONG_TYPE, reply_error};
 use super::sorted_sets::reply_pairs;
@@ -169,21 +169,21 @@ impl<'a> Query<'a> {
         Ok(inputs)
     }
 
-    /// The members of the result, by score; beyond `max_bytes` not all of them.
+    /// The members of the result, by score; beyond the limit not all of them.
     fn run(
         &self,
         writes: &mut WriteSet<'_>,
-        max_bytes: usize,
+        mut limit: ResultLimit,
     ) -> Result<Vec<(Vec<u8>, f64)>, Failure> {
         let inputs = self.inputs(writes)?;
         let mut members = match self.operation {
-            Operation::Union => self.union(writes, &inputs, max_bytes)?,
+            Operation::Union => self.union(writes, &inputs, limit)?,
             Operation::Intersection | Operation::Difference => {
-                let (mut members, mut bytes) = (Vec::new(), 0);
+                let mut members = Vec::new();
                 self.for_each_kept(writes, &inputs, &mut |member, score| {
-                    bytes += member.len();
+                    let has_room = limit.take(member.len());
                     members.push((member, score));
-                    bytes <= max_bytes
+                    has_room
                 })?;
                 members
             }
@@ -206,12 +206,12 @@ impl<'a> Query<'a> {
         &self,
         writes: &mut WriteSet<'_>,
         inputs: &[Input<'_>],
-        max_bytes: usize,
+        mut limit: ResultLimit,
     ) -> Result<Vec<(Vec<u8>, f64)>, Failure> {
-        let (mut union, mut bytes): (HashMap<Vec<u8>, f64>, usize) = (HashMap::new(), 0);
+        let mut union: HashMap<Vec<u8>, f64> = HashMap::new();
         for input in inputs {
             let mut from = Some(0);
-            while let Some(start) = from.filter(|_| bytes <= max_bytes) {
+            while let Some(start) = from.filter(|_| limit.has_room()) {
                 let (members, next) = input.scan(writes, start)?;
                 from = next;
                 for (member, score) in members {
@@ -220,7 +220,7 @@ impl<'a> Query<'a> {
                         *sum = self.aggregate.apply(*sum, score);
                     });
                     combined.or_insert_with(|| {
-                        bytes += len;
+                        limit.take(len);
                         score
                     });
                 }
@@ -339,7 +339,7 @@ fn zdiff(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn reply(context: &mut Context<'_>, args: Args<'_>, operation: Operation, name: &str) -> Outcome {
     let (keys, options) = split_keys(args, 1, name)?;
     // What is larger overflows the reply anyway.
-    let limit = context.shared.options.max_output_bytes;
+    let limit = ResultLimit::of_reply(context);
     let (members, with_scores) = context.view_many(keys.iter().copied(), |writes| {
         let query = Query::parse(writes, &keys, options, operation, Form::Reply)?;
         Ok((query.run(writes, limit)?, query.with_scores))
@@ -380,12 +380,12 @@ fn zdiffstore(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn store(context: &mut Context<'_>, args: Args<'_>, operation: Operation, name: &str) -> Outcome {
-    let target = &args[1];
+    let (target, limit) = (&args[1], ResultLimit::of_rows(context));
     let (keys, options) = split_keys(args, 2, name)?;
     let all = keys.iter().copied().chain([target]);
     let stored = context.change_many(all, |writes| {
         let query = Query::parse(writes, &keys, options, operation, Form::Store)?;
-        let members = query.run(writes, usize::MAX)?;
+        let members = query.run(writes, limit)?;
         // Any type is overwritten.
         writes.remove(target)?;
         let mut set = SortedSet::open(writes, target)?;

@@ -282,8 +282,10 @@ fn zrevrangebylex(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn zrangestore(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let (target, source) = (&args[1], &args[2]);
     let query = RangeQuery::parse(args.from(3), None, None, true)?;
+    // What is larger is not written anyway.
+    let limit = context.shared.options.max_request_bytes;
     let stored = context.change_many([target, source].into_iter(), |writes| {
-        let members = query.run(&SortedSet::open(writes, source)?, usize::MAX)?;
+        let members = query.run(&SortedSet::open(writes, source)?, limit)?;
         // Any type is overwritten.
         writes.remove(target)?;
         let mut set = SortedSet::open(writes, target)?;

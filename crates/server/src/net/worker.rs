@@ -320,10 +320,6 @@ impl Worker {
     /// Closes all connections whose replies wait for a group: the outcome of their commands is
     /// unknown.
     fn lose(&mut self, group: usize) {
-        if let Some(groups) = self.shared.replication.as_ref().filter(|_| group == 0) {
-            // Libraries that are not committed are not in force any more.
-            groups.first().functions.forget();
-        }
         for mut held in self.held[group].take_all() {
             for connection in &held.connections {
                 self.fail(connection);

@@ -16,11 +16,12 @@
 //! | --- | --- |
 //! | the engine, at every node: reads and compactions | what has expired at the committed time |
 //! | commands on the leader | what has expired by the leader's clock; replies wait for its commit |
-//! | commands on a follower | what has expired at the committed time |
+//! | commands on a follower | what has expired at the committed time, which is held meanwhile |
 //!
 //! Invariant: the time never goes back, at no node and across failovers. So what a command of the
 //! leader has seen counts for all after it, and for the next proposal, though the leader's clock is
-//! set back meanwhile.
+//! set back meanwhile. On a follower the node's thread commits times while a command reads; the
+//! command sees one, and the engine drops nothing that it may see ([`GroupClock::hold`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,18 +32,54 @@ use siltstone_engine::{Clock, SystemClock, Timestamp, WriteBatch};
 pub(crate) const TIME_KEY: &[u8] = b"\xff\xc0\xfetime";
 
 /// The committed time. As a clock it is that of commands.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct GroupClock {
     committed: AtomicU64,
+    /// The time that commands on a follower see; [`NOT_HELD`]: the committed one.
+    held: AtomicU64,
     is_leading: AtomicBool,
     /// The newest time that commands have seen since this node leads.
     seen: AtomicU64,
+}
+
+const NOT_HELD: Timestamp = Timestamp::MAX;
+
+impl Default for GroupClock {
+    fn default() -> Self {
+        GroupClock {
+            committed: AtomicU64::new(0),
+            held: AtomicU64::new(NOT_HELD),
+            is_leading: AtomicBool::new(false),
+            seen: AtomicU64::new(0),
+        }
+    }
 }
 
 impl GroupClock {
     /// The newest time that this node has applied.
     pub(crate) fn committed(&self) -> Timestamp {
         self.committed.load(Ordering::Acquire)
+    }
+
+    /// Lets commands on a follower, and the engine, see the time that is committed now, until
+    /// [`release`](Self::release).
+    pub(super) fn hold(&self) {
+        // Background work that does not see this has taken its time before, so it drops nothing
+        // that has not expired at the time of the second look.
+        self.held.store(self.committed.load(Ordering::SeqCst), Ordering::SeqCst);
+        self.held.store(self.committed.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+
+    /// Ends [`hold`](Self::hold).
+    pub(super) fn release(&self) {
+        self.held.store(NOT_HELD, Ordering::SeqCst);
+    }
+
+    /// The committed time, or the one that is held.
+    fn following(&self) -> Timestamp {
+        // In this order: see `hold`.
+        let committed = self.committed.load(Ordering::SeqCst);
+        committed.min(self.held.load(Ordering::SeqCst))
     }
 
     /// Whether commands see this node's clock.
@@ -71,7 +108,7 @@ impl GroupClock {
     /// Notes the value of a row that was applied.
     pub(super) fn note(&self, time: &[u8]) {
         if let Some(time) = time.first_chunk() {
-            self.committed.fetch_max(u64::from_le_bytes(*time), Ordering::AcqRel);
+            self.committed.fetch_max(u64::from_le_bytes(*time), Ordering::SeqCst);
         }
     }
 }
@@ -80,7 +117,7 @@ impl Clock for GroupClock {
     fn now(&self) -> Timestamp {
         match self.is_leading() {
             true => self.leading(SystemClock.now()),
-            false => self.committed(),
+            false => self.following(),
         }
     }
 }
@@ -90,7 +127,7 @@ pub(crate) struct CommittedClock(pub(crate) Arc<GroupClock>);
 
 impl Clock for CommittedClock {
     fn now(&self) -> Timestamp {
-        self.0.committed()
+        self.0.following()
     }
 }
 

@@ -8,8 +8,8 @@
 // ANCHOR_END: layout
 //! ```
 //!
-//! The leader of the group writes rows as commands write keys. The worker of each node puts the
-//! libraries in force.
+//! The leader of the group proposes rows ([`super::cluster_changes`]). The worker of each node puts
+//! the libraries in force.
 
 /// Keys of the rows, before the name.
 pub(crate) const FUNCTION_PREFIX: &[u8] = b"\xff\xc0\xfefunction";

@@ -40,7 +40,7 @@
 //! | [`join`] | how a new node asks to be added |
 //! | [`named_rows`] | rows of the first group that the nodes put in force |
 //! | [`function_rows`], [`user_rows`] | libraries of functions, and users, in such rows |
-//! | [`user_changes`] | changes of users, as nodes ask the leader for them |
+//! | [`cluster_changes`] | changes of users, as nodes ask the leader for them |
 //! | [`digest`] | checksums of the table, to compare nodes |
 //! | [`group_table`] | notes the group's own rows when they are applied |
 //! | [`slots`] | slots of keys |
@@ -53,6 +53,7 @@
 
 pub(crate) mod checkpoint;
 pub(crate) mod clock;
+pub(crate) mod cluster_changes;
 pub(crate) mod digest;
 pub(crate) mod function_rows;
 pub(crate) mod group_set;
@@ -74,7 +75,6 @@ pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 mod unexpired;
-pub(crate) mod user_changes;
 pub(crate) mod user_rows;
 
 use std::sync::{Arc, OnceLock};

@@ -100,11 +100,6 @@ impl NamedRows {
         true
     }
 
-    /// Has all rows read at the next call of [`follow`](Self::follow).
-    pub(crate) fn forget(&self) {
-        *self.seen.lock() = None;
-    }
-
     /// Calls `apply` with what has changed in a node's table since the last call: with all rows, if
     /// it is another table than before. If that fails, all rows are read again at the next call.
     /// One thread at a time. Cost if nothing has changed: an uncontended lock.
@@ -213,8 +208,6 @@ mod tests {
         assert!(!named.note(b"\xff\xc0\xfeother"));
         assert_eq!(take(&named, &one), Some(vec!["a".into(), "b".into()]));
         assert_eq!(take(&named, &one), None);
-        assert_eq!(take(&named, &two), Some(vec![]));
-        named.forget();
         assert_eq!(take(&named, &two), Some(vec![]));
         named.note(b"\xff\xc0\xfekinda");
         assert!(named.follow(&two, |_| Err(Error::Closed)).is_err());

@@ -17,7 +17,7 @@
 //! rows, and then has the writes that followed.
 //!
 //! On a follower commands only read, and the node's thread writes meanwhile, so each command reads
-//! at a snapshot.
+//! at a snapshot, and at one time.
 //!
 //! Invariant: a write is in exactly one of the three when a command reads; between the moment when
 //! it is applied and its removal from `in flight` it is in both, with the same value.
@@ -92,11 +92,6 @@ impl SpeculativeTable {
         self.is_pending.load(Ordering::Acquire) && self.pending.read().open.bytes() > FULL_BYTES
     }
 
-    /// Whether commands see writes that are not committed yet.
-    pub(crate) fn has_uncommitted(&self) -> bool {
-        self.is_pending.load(Ordering::Acquire)
-    }
-
     /// Whether there are writes to propose.
     pub(crate) fn has_open(&self) -> bool {
         self.is_pending.load(Ordering::Acquire) && !self.pending.read().open.is_empty()
@@ -137,14 +132,20 @@ impl SpeculativeTable {
     /// Lets commands read the table as it is now, until [`end_snapshot`](Self::end_snapshot).
     pub(crate) fn begin_snapshot(&self) -> Result<()> {
         let table = self.table();
-        let at = table.snapshot()?;
-        *self.snapshot.lock() = Some(Snapshot { table, at });
+        // Before the snapshot, which then has all that has not expired at that time.
+        self.clock.hold();
+        let taken = table.snapshot();
+        if taken.is_err() {
+            self.clock.release();
+        }
+        *self.snapshot.lock() = Some(Snapshot { table, at: taken? });
         Ok(())
     }
 
     /// Lets commands read the newest rows. Cost if they do: an uncontended lock.
     pub(crate) fn end_snapshot(&self) {
         *self.snapshot.lock() = None;
+        self.clock.release();
     }
 
     fn table(&self) -> Arc<dyn Engine> {

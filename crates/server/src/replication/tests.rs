@@ -15,6 +15,7 @@ use siltstone_engine::{Clock, Cursor, Durability, Engine, KeyRange, SystemClock,
 use siltstone_testkit::TestRng;
 use siltstone_vfs::Ram;
 
+use super::clock::TIME_KEY;
 use super::group_table::Notes;
 use super::members::{self, MemberRow, MemberRows};
 use super::membership::{Membership, add_waiting};
@@ -215,6 +216,37 @@ fn expiry_that_was_seen_is_committed_before_the_reply() {
     // A follower goes by the committed time, which does not go back.
     replication.clock.set_leading(false);
     assert!(replication.clock.now() >= now + 500);
+    drop(replication);
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn nothing_expires_while_a_command_on_a_follower_reads() {
+    let (node, replication) = start();
+    let now = SystemClock.now();
+    let mut batch = WriteBatch::new();
+    batch.put_until(b"k", b"v", now + 60_000);
+    replication.table.write(&batch, Durability::Buffered).unwrap();
+    assert!(replication.submit());
+    wait(&replication, Progress::Committed);
+    replication.clock.set_leading(false);
+    replication.table.begin_snapshot().unwrap();
+    let before = replication.clock.now();
+    // The leader's time comes meanwhile, and background work drops what has expired then.
+    let mut batch = WriteBatch::new();
+    batch.put(TIME_KEY, &(now + 120_000).to_le_bytes()).put(b"other", b"v");
+    commit(|done| replication.node.propose(None, batch, done));
+    let engine = replication.node.table();
+    engine.flush().unwrap();
+    engine.compact_range(&KeyRange::all()).unwrap();
+    engine.maintain().unwrap();
+    assert_eq!(replication.clock.now(), before);
+    assert!(replication.table.get(b"k").unwrap().is_some());
+    let all = [(b"k".to_vec(), b"v".to_vec())];
+    assert_eq!(rows(&replication, &KeyRange::all()), [all.to_vec(), all.to_vec()]);
+    replication.table.end_snapshot();
+    assert_eq!(replication.clock.now(), now + 120_000);
+    assert!(replication.table.get(b"k").unwrap().is_none());
     drop(replication);
     node.shutdown().unwrap();
 }

@@ -3,15 +3,16 @@
 //! A library is code that registers functions when it runs. Each interpreter runs it before the
 //! first call of one of its functions. Libraries are in memory. A change is kept before it takes
 //! effect: in a log beside the tables ([`super::library_log`]), or in rows of a replicated group
-//! ([`named_rows`]), which the other nodes follow.
+//! ([`named_rows`]), which all nodes follow. There [`Functions::plan`] makes the rows.
 //!
 //! Names of libraries and functions are compared without regard to case, as in Redis.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use siltstone_engine::{Durability, Engine, Result as EngineResult, WriteBatch};
+use siltstone_engine::{Result as EngineResult, WriteBatch};
 use siltstone_rdb::libraries;
 
 use super::cache::Script;
@@ -19,6 +20,12 @@ use super::function_library::{Library, LoadedLibrary};
 use super::library_log::LibraryLog;
 use crate::replication::function_rows::FUNCTION_PREFIX;
 use crate::replication::named_rows;
+
+/// The error reply for a library that is not there.
+pub(crate) const NO_LIBRARY: &str = "ERR Library not found";
+
+/// For how long [`Functions::take_removal`] knows that another node has removed a library.
+const KNOWN_REMOVAL: Duration = Duration::from_secs(10);
 
 /// What FUNCTION RESTORE does with libraries that exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +36,18 @@ pub(crate) enum RestorePolicy {
     Replace,
     /// All are removed.
     Flush,
+}
+
+/// What a command does to the libraries.
+pub(crate) enum LibraryEdit {
+    /// Adds one, or replaces the one with its name.
+    Load { loaded: LoadedLibrary, replaces: bool },
+    /// Removes the one with this name.
+    Remove(Vec<u8>),
+    /// Removes all.
+    Flush,
+    /// Adds all of these, or none.
+    Restore { all: Vec<LoadedLibrary>, policy: RestorePolicy },
 }
 
 /// A change of the libraries: all of it takes effect, or nothing. Names are in lower case.
@@ -44,6 +63,23 @@ impl Change {
     /// The names and the code of those that are added.
     fn codes(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.added.iter().map(code)
+    }
+
+    /// Whether nothing changes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.removed.is_empty() && self.added.is_empty()
+    }
+
+    /// The rows of a replicated group.
+    pub(crate) fn to_rows(&self) -> WriteBatch {
+        let mut batch = WriteBatch::new();
+        for name in &self.removed {
+            named_rows::remove(&mut batch, FUNCTION_PREFIX, name.as_bytes());
+        }
+        for (name, code) in self.codes() {
+            named_rows::put(&mut batch, FUNCTION_PREFIX, name.as_bytes(), code);
+        }
+        batch
     }
 
     /// Whether it removes or replaces a library.
@@ -64,8 +100,6 @@ pub(crate) enum Storage {
     #[default]
     Memory,
     Log(LibraryLog),
-    /// In rows of a replicated group.
-    Rows(Arc<dyn Engine>),
 }
 
 /// All libraries.
@@ -77,6 +111,9 @@ pub(crate) struct Functions {
     state: Mutex<State>,
     /// Locked during a change.
     storage: Mutex<Storage>,
+    /// When libraries were removed that [`follow`](Self::follow) has removed, by name in lower
+    /// case.
+    followed_removals: Mutex<BTreeMap<String, Instant>>,
 }
 
 #[derive(Default)]
@@ -97,20 +134,26 @@ impl Functions {
 
     /// Changes the libraries, or nothing if the change is refused or cannot be kept. Cost: that of
     /// the libraries that change.
-    fn change(&self, plan: impl FnOnce(&State) -> Result<Change, String>) -> Result<(), String> {
+    pub(crate) fn edit(&self, edit: LibraryEdit) -> Result<(), String> {
         let mut storage = self.storage.lock();
-        let state = self.state.lock();
-        let change = plan(&state)?;
-        if change.removed.is_empty() && change.added.is_empty() {
+        let change = self.plan(edit, false)?;
+        if change.is_empty() {
             return Ok(());
         }
-        state.check(&change)?;
         // Calls of functions do not wait for the device.
-        drop(state);
         self.keep(&mut storage, &change)
             .map_err(|error| format!("ERR the libraries cannot be kept: {error}"))?;
         self.state.lock().apply(change);
         Ok(())
+    }
+
+    /// What an edit changes. With `repeats` a library that is there with the same code is none that
+    /// exists already: programs for Redis Cluster load each at all masters.
+    pub(crate) fn plan(&self, edit: LibraryEdit, repeats: bool) -> Result<Change, String> {
+        let state = self.state.lock();
+        let change = state.plan(edit, repeats)?;
+        state.check(&change)?;
+        Ok(change)
     }
 
     /// Keeps a change. The caller has locked `storage`, so nobody else changes the state.
@@ -127,79 +170,31 @@ impl Functions {
                 let unchanged = all.iter().filter(|(name, _)| !change.affects(name));
                 log.replace(unchanged.map(code).chain(change.codes()))
             }
-            Storage::Rows(engine) => {
-                let mut batch = WriteBatch::new();
-                for name in &change.removed {
-                    named_rows::remove(&mut batch, FUNCTION_PREFIX, name.as_bytes());
-                }
-                for (name, code) in change.codes() {
-                    named_rows::put(&mut batch, FUNCTION_PREFIX, name.as_bytes(), code);
-                }
-                engine.write(&batch, Durability::Buffered)
-            }
         }
-    }
-
-    /// Adds a library, or replaces one.
-    pub(crate) fn add(&self, loaded: LoadedLibrary, replaces: bool) -> Result<(), String> {
-        self.change(|state| {
-            let name = loaded.library.name.to_lowercase();
-            if state.libraries.contains_key(&name) && !replaces {
-                return Err(format!("ERR Library '{}' already exists", loaded.library.name));
-            }
-            Ok(Change { added: BTreeMap::from([(name, loaded)]), ..Change::default() })
-        })
-    }
-
-    /// Removes a library. Returns whether it existed.
-    pub(crate) fn remove(&self, name: &[u8]) -> Result<bool, String> {
-        let name = String::from_utf8_lossy(name).to_lowercase();
-        let mut existed = false;
-        self.change(|state| {
-            existed = state.libraries.contains_key(&name);
-            let removed = BTreeSet::from_iter(existed.then_some(name));
-            Ok(Change { removed, ..Change::default() })
-        })?;
-        Ok(existed)
-    }
-
-    /// Removes all libraries.
-    pub(crate) fn flush(&self) -> Result<(), String> {
-        self.change(|state| {
-            let removed = state.libraries.keys().cloned().collect();
-            Ok(Change { removed, ..Change::default() })
-        })
-    }
-
-    /// Adds all of these libraries, or none.
-    pub(crate) fn restore(
-        &self,
-        all: Vec<LoadedLibrary>,
-        policy: RestorePolicy,
-    ) -> Result<(), String> {
-        self.change(|state| {
-            let mut change = Change::default();
-            if policy == RestorePolicy::Flush {
-                change.removed = state.libraries.keys().cloned().collect();
-            }
-            for loaded in all {
-                let (name, key) = (&loaded.library.name, loaded.library.name.to_lowercase());
-                change.removed.remove(&key);
-                let exists = policy != RestorePolicy::Flush && state.libraries.contains_key(&key)
-                    || change.added.contains_key(&key);
-                if exists && policy != RestorePolicy::Replace {
-                    return Err(format!("ERR Library {name} already exists"));
-                }
-                change.added.insert(key, loaded);
-            }
-            Ok(change)
-        })
     }
 
     /// Puts in force what is kept already: as a server starts, or as another node has changed it.
     pub(crate) fn follow(&self, change: Change) {
         let _storage = self.storage.lock();
-        self.state.lock().apply(change);
+        let mut state = self.state.lock();
+        let mut removals = self.followed_removals.lock();
+        removals.retain(|name, at| !change.affects(name) && at.elapsed() < KNOWN_REMOVAL);
+        let removed = change.removed.iter().filter(|name| state.libraries.contains_key(*name));
+        removals.extend(removed.map(|name| (name.clone(), Instant::now())));
+        state.apply(change);
+    }
+
+    /// Whether a library was removed lately because another node was asked to, and nobody has asked
+    /// here. Then somebody has.
+    pub(crate) fn take_removal(&self, name: &[u8]) -> bool {
+        let name = String::from_utf8_lossy(name).to_lowercase();
+        let removed = self.followed_removals.lock().remove(&name);
+        removed.is_some_and(|at| at.elapsed() < KNOWN_REMOVAL)
+    }
+
+    /// Forgets all removals: somebody has asked for them here.
+    pub(crate) fn take_removals(&self) {
+        self.followed_removals.lock().clear();
     }
 
     /// The library with a name, which is in lower case.
@@ -231,6 +226,55 @@ impl Functions {
 }
 
 impl State {
+    fn plan(&self, edit: LibraryEdit, repeats: bool) -> Result<Change, String> {
+        let is_there = |key: &str, loaded: &LoadedLibrary| {
+            let known = self.libraries.get(key);
+            repeats && known.is_some_and(|known| known.library.code == loaded.library.code)
+        };
+        let mut change = Change::default();
+        let all = || self.libraries.keys().cloned().collect();
+        match edit {
+            LibraryEdit::Load { loaded, replaces } => {
+                let key = loaded.library.name.to_lowercase();
+                if is_there(&key, &loaded) {
+                    return Ok(change);
+                }
+                if self.libraries.contains_key(&key) && !replaces {
+                    return Err(format!("ERR Library '{}' already exists", loaded.library.name));
+                }
+                change.added.insert(key, loaded);
+            }
+            LibraryEdit::Remove(name) => {
+                let name = String::from_utf8_lossy(&name).to_lowercase();
+                if !self.libraries.contains_key(&name) {
+                    return Err(NO_LIBRARY.to_owned());
+                }
+                change.removed.insert(name);
+            }
+            LibraryEdit::Flush => change.removed = all(),
+            LibraryEdit::Restore { all: restored, policy } => {
+                if policy == RestorePolicy::Flush {
+                    change.removed = all();
+                }
+                for loaded in restored {
+                    let (name, key) = (&loaded.library.name, loaded.library.name.to_lowercase());
+                    change.removed.remove(&key);
+                    let is_twice = change.added.contains_key(&key);
+                    if !is_twice && is_there(&key, &loaded) {
+                        continue;
+                    }
+                    let exists =
+                        policy != RestorePolicy::Flush && self.libraries.contains_key(&key);
+                    if (exists || is_twice) && policy != RestorePolicy::Replace {
+                        return Err(format!("ERR Library {name} already exists"));
+                    }
+                    change.added.insert(key, loaded);
+                }
+            }
+        }
+        Ok(change)
+    }
+
     /// Checks that the names of functions stay unique.
     fn check(&self, change: &Change) -> Result<(), String> {
         let mut new = BTreeSet::new();

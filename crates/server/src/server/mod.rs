@@ -39,11 +39,11 @@ use crate::monitors::Monitors;
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
 use crate::replication::checkpoint::NodeCheckpointer;
+use crate::replication::cluster_changes::ClusterChanges;
 use crate::replication::options::ClusterOptions;
 use crate::replication::start::NodeThreads;
-use crate::replication::user_changes::UserChanges;
 use crate::script::cache::ScriptCache;
-use crate::script::functions::{Functions, Storage};
+use crate::script::functions::Functions;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::signals::{self, SignalGuard};
@@ -140,10 +140,10 @@ impl Server {
             .map(|address| MicaPorts::bind(address, &mut databases, of_memcached, &options))
             .transpose()?;
         let functions = match (&replication, &options.functions_dir) {
-            (Some(_), _) => Functions::new(Storage::Rows(databases[0].engine.clone())),
             (None, Some(dir)) => open_functions(dir)
                 .map_err(|reason| Error::invalid_option("functions_dir", reason))?,
-            (None, None) => Functions::default(),
+            // Those of a replicated table are rows of it.
+            (_, _) => Functions::default(),
         };
         let shared = Arc::new(Shared {
             address: sockets.addresses.listen,
@@ -176,7 +176,7 @@ impl Server {
                 .backup
                 .clone()
                 .map(|backup| Backups::new(backup, options.clock.clone())),
-            user_changes: UserChanges::default(),
+            cluster_changes: ClusterChanges::default(),
             replication,
             last_sync: AtomicU64::new(0),
             acl,

@@ -9,7 +9,7 @@ use siltstone_engine::{Error, Result};
 
 use super::sockets::{MicaPorts, Sockets};
 use crate::backups::Backups;
-use crate::command::{replace_users, run_jobs, run_long_scripts, serve_user_changes};
+use crate::command::{replace_users, run_jobs, run_long_scripts, serve_cluster_changes};
 use crate::metrics::http::HttpPort;
 use crate::net::accept::Acceptor;
 use crate::net::worker::Worker;
@@ -111,7 +111,7 @@ pub(super) fn run(
     if let Some(node) = &node {
         let (of_users, replaces_users) = (shared.clone(), node.replaces_users);
         threads.spawn_vital("siltstone-users", move || {
-            serve_user_changes(&of_users, replaces_users);
+            serve_cluster_changes(&of_users, replaces_users);
             Ok(())
         })?;
         if replaces_users {

@@ -411,3 +411,50 @@ fn metrics_are_served_to_get_only() {
     assert!(ask("GET /x").starts_with("HTTP/1.1 404"));
     assert!(ask("POST /metrics").starts_with("HTTP/1.1 405"));
 }
+
+#[test]
+fn command_that_writes_too_many_rows_at_once_changes_nothing() {
+    let server = TestServer::with(|options| options.max_request_bytes = 1 << 19);
+    let mut client = server.client();
+    let fill = |client: &mut Client, command: &str, key: &str, word: &dyn Fn(u32) -> String| {
+        for from in (0..6000).step_by(1000) {
+            let words: Vec<_> = (from..from + 1000).map(word).collect();
+            let line = format!("{command} {key} {}", words.join(" "));
+            assert!(!client.call(&line).starts_with('-'), "{command}");
+        }
+    };
+    fill(&mut client, "SADD", "s", &|number| format!("m{number}"));
+    fill(&mut client, "SADD", "t", &|number| format!("m{}", number + 5000));
+    fill(&mut client, "ZADD", "z", &|number| format!("{number} m{number}"));
+    fill(&mut client, "RPUSH", "l", &|number| format!("m{number}"));
+    client.expect(&[("SADD d old", ":1"), ("HSET h f v", ":1")]);
+    let refused = "-ERR the command writes more than 524288 bytes in memory at once: write less at a \
+                   time, or raise --max-request";
+    for command in [
+        "SUNIONSTORE d s t",
+        "SDIFFSTORE d s none",
+        "ZUNIONSTORE d 2 z s",
+        "ZINTERSTORE d 2 z s",
+        "ZRANGESTORE d z 0 -1",
+        "COPY s d REPLACE",
+        "COPY z d REPLACE",
+        "COPY l d REPLACE",
+        "SORT l ALPHA STORE d",
+        "LTRIM l 5999 -1",
+        "ZREMRANGEBYRANK z 0 5000",
+        "GEOSEARCHSTORE d z FROMLONLAT 0 0 BYRADIUS 30000 km",
+    ] {
+        let reply = client.call(command);
+        assert!(reply == refused || reply.contains("SORT needs more memory"), "{command}: {reply}");
+        client.expect(&[("SMEMBERS d", "[\"old\"]"), ("SCARD s", ":6000"), ("ZCARD z", ":6000")]);
+        client.expect(&[("LLEN l", ":6000"), ("LINDEX l 0", "\"m0\"")]);
+    }
+    client.expect(&[
+        ("SINTERSTORE d s t", ":1000"),
+        ("ZRANGESTORE d z 0 999", ":1000"),
+        ("ZREMRANGEBYRANK z 0 999", ":1000"),
+        ("COPY d e", ":1"),
+        ("LTRIM l 1000 -1", "+OK"),
+        ("DEL s l", ":2"),
+    ]);
+}

@@ -13,6 +13,7 @@ mod memcached_stats;
 mod memcached_tools;
 mod mica_scan;
 mod random_access_rules;
+mod random_commands;
 mod raw_udp;
 mod redis_access;
 mod redis_admin_commands;

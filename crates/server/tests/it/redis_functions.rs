@@ -301,7 +301,7 @@ fn libraries_of_a_replicated_table_outlive_a_restart_and_the_removal_of_all_keys
     let start = || TestServer::replicated_groups(&dir, replicated::options(), Some(4));
     let server = start();
     let mut client = server.client();
-    // Commands of a pipeline see it before it is committed.
+    // Commands of a pipeline see it, in force here before its reply.
     for code in [library("a", "f", "one"), library("b", "g", "two")] {
         client.send(&[b"FUNCTION", b"LOAD", &code]);
     }
@@ -315,7 +315,15 @@ fn libraries_of_a_replicated_table_outlive_a_restart_and_the_removal_of_all_keys
     assert_eq!(other, "-ERR Library 'a' already exists");
     let dump = client.call_for_bulk(&[b"FUNCTION", b"DUMP"]).unwrap();
     client.expect(&[("FUNCTION FLUSH", "+OK"), ("FCALL f 1 a", "-ERR Function not found")]);
-    assert_eq!(client.call_bytes(&[b"FUNCTION", b"RESTORE", &dump]), "+OK");
+    // As a program that sends it to each master.
+    for _ in 0..2 {
+        assert_eq!(client.call_bytes(&[b"FUNCTION", b"RESTORE", &dump]), "+OK");
+    }
+    let replaced = client.call_bytes(&[b"FUNCTION", b"LOAD", b"REPLACE", &library("a", "f", "x")]);
+    assert_eq!(replaced, "\"a\"");
+    let conflict = client.call_bytes(&[b"FUNCTION", b"RESTORE", &dump]);
+    assert_eq!(conflict, "-ERR Library a already exists");
+    assert_eq!(client.call_bytes(&[b"FUNCTION", b"RESTORE", &dump, b"REPLACE"]), "+OK");
     client.expect(&[
         ("FCALL f 1 a", "\"one\""),
         ("FCALL f 1 b", "\"one\""),

@@ -24,6 +24,11 @@ impl Overlay {
         written.or(self.is_cleared.then_some(None))
     }
 
+    /// Number of written keys.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
     /// Whether there are no writes.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty() && !self.is_cleared

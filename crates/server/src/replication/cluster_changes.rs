@@ -1,8 +1,9 @@
-//! Changes of users, as a node asks the leader of the first group for them.
+//! Changes of users and of libraries of functions, as a node asks the leader of the first group for
+//! them.
 //!
 //! ```text
-//!   ACL SETUSER at any node ─▶ Request ══▶ leader: reads the rows, proposes the changed ones
-//!                  reply  ◀── Answer ◀══          once they are committed
+//!   ACL SETUSER, FUNCTION LOAD at any node ─▶ Request ══▶ leader: reads, proposes the changed rows
+//!                                  reply  ◀── Answer ◀══          once they are committed
 //! ```
 //!
 //! Both are messages between nodes ([`siltstone_cluster::NodeMessage`]), over the connections that
@@ -16,6 +17,7 @@
 //! change  := 1:u8 set  allows_channels:u8  text name  list rules
 //!          | 2:u8 remove  list names
 //!          | 3:u8 replace  list lines                of the file of users
+//!          | 4:u8 libraries  list words              of FUNCTION, from LOAD, DELETE … on
 //! outcome := 1:u8 done  index:u64  count:u64 | 2:u8 refused  text reason
 //!          | 3:u8 not now | 4:u8 unknown
 //! text    := len:u32  bytes[len]
@@ -23,8 +25,8 @@
 // ANCHOR_END: layout
 //! ```
 //!
-//! The version is 1. A message of another version is ignored: the asking node then does not know
-//! the outcome.
+//! The version is 1. A message of another version, or with another change, is ignored: the asking
+//! node then does not know the outcome.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -35,21 +37,24 @@ use parking_lot::Mutex;
 
 const VERSION: u8 = 1;
 
-/// A change of users.
+/// A change of what all nodes have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum UserChange {
+pub(crate) enum ClusterChange {
     /// Creates or changes a user by rules. `allows_channels`: a new user may use all channels.
     Set { name: Vec<u8>, rules: Vec<Vec<u8>>, allows_channels: bool },
     /// Removes users.
     Remove(Vec<Vec<u8>>),
     /// Replaces all users by those of these lines of the file of users.
     Replace(Vec<Vec<u8>>),
+    /// Changes libraries of functions by a command FUNCTION, whose words these are from the second
+    /// on.
+    Libraries(Vec<Vec<u8>>),
 }
 
 /// What has become of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ChangeOutcome {
-    /// It is committed at this index of the log, or before it; `count` users are affected.
+    /// It is committed at this index of the log, or before it; `count` users or libraries are affected.
     Done { index: u64, count: u64 },
     /// It is wrong, and has changed nothing.
     Refused(String),
@@ -62,7 +67,7 @@ pub(crate) enum ChangeOutcome {
 /// A message between nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
-    Request(u64, UserChange),
+    Request(u64, ClusterChange),
     Answer(u64, ChangeOutcome),
 }
 
@@ -74,18 +79,22 @@ impl Message {
                 out.push(1);
                 out.extend_from_slice(&number.to_le_bytes());
                 match change {
-                    UserChange::Set { name, rules, allows_channels } => {
+                    ClusterChange::Set { name, rules, allows_channels } => {
                         out.extend_from_slice(&[1, u8::from(*allows_channels)]);
                         push_text(&mut out, name);
                         push_list(&mut out, rules);
                     }
-                    UserChange::Remove(names) => {
+                    ClusterChange::Remove(names) => {
                         out.push(2);
                         push_list(&mut out, names);
                     }
-                    UserChange::Replace(lines) => {
+                    ClusterChange::Replace(lines) => {
                         out.push(3);
                         push_list(&mut out, lines);
+                    }
+                    ClusterChange::Libraries(words) => {
+                        out.push(4);
+                        push_list(&mut out, words);
                     }
                 }
             }
@@ -118,10 +127,11 @@ impl Message {
             (1, 1) => {
                 let allows_channels = take::<1>(at)?[0] != 0;
                 let (name, rules) = (take_text(at)?, take_list(at)?);
-                Message::Request(number, UserChange::Set { name, rules, allows_channels })
+                Message::Request(number, ClusterChange::Set { name, rules, allows_channels })
             }
-            (1, 2) => Message::Request(number, UserChange::Remove(take_list(at)?)),
-            (1, 3) => Message::Request(number, UserChange::Replace(take_list(at)?)),
+            (1, 2) => Message::Request(number, ClusterChange::Remove(take_list(at)?)),
+            (1, 3) => Message::Request(number, ClusterChange::Replace(take_list(at)?)),
+            (1, 4) => Message::Request(number, ClusterChange::Libraries(take_list(at)?)),
             (2, outcome) => Message::Answer(
                 number,
                 match outcome {
@@ -170,7 +180,7 @@ fn take_list(at: &mut &[u8]) -> Option<Vec<Vec<u8>>> {
 }
 
 /// The changes that are under way at a node.
-pub(crate) struct UserChanges {
+pub(crate) struct ClusterChanges {
     /// Held while a change is read, proposed and committed, so that changes do not undo each other.
     pub(crate) committing: Mutex<()>,
     /// The client whose change is under way here; 0: none.
@@ -181,9 +191,9 @@ pub(crate) struct UserChanges {
     waiting: Mutex<HashMap<u64, Sender<ChangeOutcome>>>,
 }
 
-impl Default for UserChanges {
+impl Default for ClusterChanges {
     fn default() -> Self {
-        UserChanges {
+        ClusterChanges {
             committing: Mutex::default(),
             asking: AtomicU64::new(0),
             last: AtomicU64::new(RandomState::new().hash_one("requests")),
@@ -192,7 +202,7 @@ impl Default for UserChanges {
     }
 }
 
-impl UserChanges {
+impl ClusterChanges {
     /// A number for a request, and what receives its answer.
     pub(crate) fn begin(&self) -> (u64, Receiver<ChangeOutcome>) {
         let (number, (sender, receiver)) = (self.last.fetch_add(1, Relaxed), channel());
@@ -223,9 +233,10 @@ mod tests {
         let texts = || vec![b"on".to_vec(), Vec::new(), b"\xff ~*".to_vec()];
         let (name, rules) = (b"alice".to_vec(), texts());
         for message in [
-            Message::Request(7, UserChange::Set { name, rules, allows_channels: true }),
-            Message::Request(u64::MAX, UserChange::Remove(texts())),
-            Message::Request(0, UserChange::Replace(texts())),
+            Message::Request(7, ClusterChange::Set { name, rules, allows_channels: true }),
+            Message::Request(u64::MAX, ClusterChange::Remove(texts())),
+            Message::Request(0, ClusterChange::Replace(texts())),
+            Message::Request(1, ClusterChange::Libraries(texts())),
             Message::Answer(7, ChangeOutcome::Done { index: 1 << 40, count: 3 }),
             Message::Answer(7, ChangeOutcome::Refused("ä".to_owned())),
             Message::Answer(7, ChangeOutcome::NotNow),
@@ -245,7 +256,7 @@ mod tests {
 
     #[test]
     fn answer_reaches_its_request_once() {
-        let changes = UserChanges::default();
+        let changes = ClusterChanges::default();
         let ((one, of_one), (two, of_two)) = (changes.begin(), changes.begin());
         changes.answer(two, ChangeOutcome::NotNow);
         changes.answer(two, ChangeOutcome::Unknown);
