@@ -5,12 +5,12 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::authorize::{NO_USERS, log_rejected_login};
+use super::client;
 use super::context::Context;
-use super::definition::{FAST, IMMEDIATE, NO_AUTH, NO_KEYS};
+use super::definition::{FAST, IMMEDIATE, NO_AUTH, NO_KEYS, REDIS_VERSION};
 use super::entry::{self, Command};
 use super::failure::{Failure, NOT_AN_INTEGER, Outcome, SYNTAX, reply_error, wrong_arity};
 use super::session::ReplyMode;
-use super::{client, info};
 use crate::acl::user::DEFAULT_USER;
 use crate::clients::flag;
 use crate::resp::{Args, RespVersion, number};
@@ -137,7 +137,7 @@ fn hello(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     set_version(context, version);
     let replies = &mut *context.replies;
     replies.map(7);
-    for (field, value) in [("server", "siltstone"), ("version", info::REDIS_VERSION)] {
+    for (field, value) in [("server", "siltstone"), ("version", REDIS_VERSION)] {
         replies.bulk(field.as_bytes());
         replies.bulk(value.as_bytes());
     }

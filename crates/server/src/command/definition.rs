@@ -7,6 +7,9 @@ use super::subcommands::is_container;
 use crate::resp::Args;
 use crate::resp::number::parse_u64;
 
+/// The version of Redis whose commands are implemented. Clients choose features by it.
+pub(super) const REDIS_VERSION: &str = "7.4.0";
+
 /// A command without its handler.
 pub(crate) struct Definition {
     pub(crate) name: &'static str,

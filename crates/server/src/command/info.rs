@@ -11,7 +11,7 @@ use siltstone_engine::Stats;
 use super::cluster as nodes;
 use super::config;
 use super::context::Context;
-use super::definition::NO_KEYS;
+use super::definition::{NO_KEYS, REDIS_VERSION};
 use super::entry::{self, Command};
 use super::failure::Outcome;
 use super::keyspace::Keyspace;
@@ -23,9 +23,6 @@ use crate::replication::group_set::members;
 use crate::replication::groups::Groups;
 use crate::resp::Args;
 use crate::store::Database;
-
-/// Redis version whose commands are implemented. Clients choose features by it.
-pub(super) const REDIS_VERSION: &str = "7.4.0";
 
 pub(super) fn commands() -> Vec<Command> {
     vec![entry::command(

@@ -13,7 +13,7 @@ use std::time::Duration;
 use siltstone_rdb::{libraries, payload};
 use siltstone_vfs::Disk;
 
-use super::info;
+use super::definition::REDIS_VERSION;
 use crate::process;
 use crate::replication::named_rows::{Rows, Unseen};
 use crate::script::function_library::{Library, LoadedLibrary};
@@ -79,7 +79,7 @@ fn run_library(
     time: Duration,
 ) -> Result<LoadedLibrary, String> {
     let library = Arc::new(Library::parse(code)?);
-    let functions = with_host(info::REDIS_VERSION, |host| {
+    let functions = with_host(REDIS_VERSION, |host| {
         host.begin_load(TimeLimit::For(time));
         host.load(&library, max_memory_bytes)
     })??;

@@ -27,11 +27,11 @@ use siltstone_engine::clock;
 
 use super::connection::integer;
 use super::context::Context;
-use super::definition::{NO_KEYS, SCRIPT};
+use super::definition::{NO_KEYS, REDIS_VERSION, SCRIPT};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, reply_error, unknown_subcommand, wrong_subcommand_arity};
 use super::script_calls::ScriptCalls;
-use super::{help, info, transactions};
+use super::{help, transactions};
 use crate::resp::{Args, Replies};
 use crate::script::cache::Script;
 use crate::script::digest::sha1_hex;
@@ -117,7 +117,7 @@ fn add(context: &Context<'_>, text: &[u8], is_loaded: bool) -> Result<Arc<Script
     }
     let script = Arc::new(Script::parse(text)?);
     let generation = context.shared.scripts.generation();
-    with_host(info::REDIS_VERSION, |host| host.compile(&script, generation).map(drop))??;
+    with_host(REDIS_VERSION, |host| host.compile(&script, generation).map(drop))??;
     context.shared.scripts.add(script.clone(), is_loaded);
     Ok(script)
 }
@@ -322,7 +322,7 @@ fn run<'c, 'k>(
         limit,
         max_memory_bytes: shared.settings.script_memory_bytes.load(Relaxed),
     };
-    let (ended, log) = with_host(info::REDIS_VERSION, |host| {
+    let (ended, log) = with_host(REDIS_VERSION, |host| {
         let ended = host.run(run, &mut calls, replies);
         (ended, host.take_log())
     })?;

@@ -10,7 +10,7 @@ use siltstone_testkit::TestRng;
 
 use crate::support::{Client, TestServer};
 
-const DEFAULT_CALLS: u64 = 20_000;
+const DEFAULT_CALLS: u64 = 4_000;
 /// Calls after which the keys are checked.
 const ROUND: u64 = 200;
 const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "", "{t}1", "\u{ff}"];
