@@ -365,7 +365,7 @@ typedef struct {
 } siltstone_event;
 
 /*
- Hears of an event. The store calls its listeners on a thread of its own, one event after the
+ Receives an event. The store calls its listeners on a thread of its own, one event after the
  other, in the order of the events. The function may take its time, and may use the store; but it
  must not close it, unwind or jump out. `arg` is the argument of siltstone_options_add_listener().
  */
@@ -825,7 +825,7 @@ void siltstone_error_free(siltstone_error *error);
 /*
  Adds a listener for the events of all tables of the stores that are opened with these options:
  flushes, compactions, write stalls, failures and damage. siltstone_close() waits until it has
- heard everything.
+ received all of them.
 
  `free_arg`, which may be NULL, is called with `arg` when these options are freed and all stores
  that were opened with them are closed; also after an error.

@@ -51,11 +51,19 @@ pub struct SiltstoneError {
     is_disk_full: bool,
 }
 
+/// A message for C, with NUL escaped.
+pub(crate) fn c_string(message: &str) -> CString {
+    CString::new(message.replace('\0', "\\0")).unwrap_or_default()
+}
+
 impl SiltstoneError {
     fn new(code: SiltstoneCode, message: &str) -> Self {
-        // A key in a message is escaped, but a path can contain anything except NUL.
-        let message = CString::new(message.replace('\0', "\\0")).unwrap_or_default();
-        SiltstoneError { code, message, is_retryable: false, is_disk_full: false }
+        SiltstoneError {
+            code,
+            message: c_string(message),
+            is_retryable: false,
+            is_disk_full: false,
+        }
     }
 }
 

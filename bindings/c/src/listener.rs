@@ -1,12 +1,12 @@
 //! Listeners: what happens in a store, as events.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 use store::{Event, EventKind, Job};
 
 use crate::callback::{CallbackArg, SiltstoneFreeCallback};
-use crate::error::{SiltstoneError, guard, required};
+use crate::error::{SiltstoneError, c_string, guard, required};
 use crate::options::SiltstoneOptions;
 
 /// Kinds of events. Later versions may add numbers.
@@ -62,7 +62,7 @@ pub struct SiltstoneEvent {
     pub output_bytes: u64,
 }
 
-/// Hears of an event. The store calls its listeners on a thread of its own, one event after the
+/// Receives an event. The store calls its listeners on a thread of its own, one event after the
 /// other, in the order of the events. The function may take its time, and may use the store; but it
 /// must not close it, unwind or jump out. `arg` is the argument of siltstone_options_add_listener().
 pub type SiltstoneEventCallback =
@@ -75,10 +75,7 @@ struct CListener {
 
 impl store::EventListener for CListener {
     fn on_event(&self, event: &Event) {
-        let [table, message] = [event.table.to_string(), event.to_string()].map(|text| {
-            // A path in a message can contain anything except NUL.
-            CString::new(text.replace('\0', "\\0")).unwrap_or_default()
-        });
+        let (table, message) = (c_string(&event.table.to_string()), c_string(&event.to_string()));
         let (kind, job) = kind(&event.kind);
         let duration = match &event.kind {
             EventKind::StallEnded { duration, .. } => *duration,
@@ -119,7 +116,7 @@ fn kind(kind: &EventKind) -> (SiltstoneEventKind, Option<&Job>) {
 
 /// Adds a listener for the events of all tables of the stores that are opened with these options:
 /// flushes, compactions, write stalls, failures and damage. siltstone_close() waits until it has
-/// heard everything.
+/// received all of them.
 ///
 /// `free_arg`, which may be NULL, is called with `arg` when these options are freed and all stores
 /// that were opened with them are closed; also after an error.

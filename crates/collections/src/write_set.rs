@@ -160,8 +160,8 @@ impl<'r> WriteSet<'r> {
         &self.limits
     }
 
-    /// With a limit of the memory that the writes may take. Beyond it they are dropped, so the caller
-    /// must not write the batch if [`exceeds_limit`](Self::exceeds_limit).
+    /// With a limit of the memory that the writes may take. Beyond it they are dropped, so the
+    /// caller must not write the batch if [`exceeds_limit`](Self::exceeds_limit).
     #[must_use]
     pub fn with_limit(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;

@@ -33,7 +33,7 @@ pub struct Scale {
     pub flips: u64,
     /// Damaged stores to repair.
     pub damaged_stores: u64,
-    /// Requests to fail, per option set.
+    /// Requests to fail per option set: of the creation of its table, and as many later ones.
     pub faults: u64,
     /// Concurrent runs.
     pub rounds: u64,

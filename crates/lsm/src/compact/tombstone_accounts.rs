@@ -1,5 +1,6 @@
 //! Accounts of tombstones: those that cursors have passed, and those that flushes have written; how
-//! many, and in which range of keys. They trigger compactions: see [`tombstones`](super::tombstones).
+//! many, and in which range of keys. They trigger compactions: see
+//! [`tombstones`](super::tombstones).
 
 use std::ops::Bound;
 

@@ -14,10 +14,10 @@
 //! the tables in it with many tombstones go down until nothing is below them, where tombstones are
 //! dropped. All walks together have then cost about as much as the compaction.
 //!
-//! A flush charges the tombstones of its run. When those of all flushes are half as many as the other
-//! entries in their range, it is compacted, too: that drops as many rows as it writes, whoever walks
-//! there first finds the tombstones gone, and the space of what they hide comes back. RocksDB has
-//! `NewCompactOnDeletionCollectorFactory` for it.
+//! A flush charges the tombstones of its run. Once those of all flushes are half the number of the
+//! other entries in their range, it is compacted, too. That compaction drops a row for each one that
+//! it writes. A later walk finds the tombstones gone, and the space of what they hide is free.
+//! RocksDB has `NewCompactOnDeletionCollectorFactory` for it.
 //!
 //! Tombstones that a snapshot still needs stay: tables with them are not written again for it.
 //!
@@ -90,7 +90,7 @@ impl Tree {
         let runs = runs.iter().filter_map(L0Run::file).map(Arc::as_ref);
         let files = runs.chain(tables_in(&view.version, &range));
         let entries: u64 = files.map(|file| file.table().meta().entries).sum();
-        // The compaction drops a tombstone and what it hides for each entry that it writes.
+        // A third of all is half of the others.
         if state.tombstones.flushes.count < entries / 3 {
             return;
         }
@@ -105,8 +105,8 @@ fn tables_in<'a>(version: &'a Version, range: &'a KeyRange) -> impl Iterator<Ite
         .flat_map(|level| overlapping(version, level, range, &[]).map(Arc::as_ref))
 }
 
-/// The next compaction that tombstones make due; `None`: there is none. `snapshots` ascend, and the last
-/// one is now.
+/// The next compaction that tombstones make due; `None`: there is none. `snapshots` ascend, and the
+/// last one is now.
 pub(super) fn pick(version: &Version, state: &mut State, snapshots: &[u64]) -> Option<Compaction> {
     let range = state.tombstones.due.as_ref()?;
     let picked = pick_in(version, range, &state.in_progress, snapshots);

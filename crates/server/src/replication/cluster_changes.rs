@@ -54,7 +54,8 @@ pub(crate) enum ClusterChange {
 /// What has become of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ChangeOutcome {
-    /// It is committed at this index of the log, or before it; `count` users or libraries are affected.
+    /// It is committed at this index of the log, or before it; `count` users or libraries are
+    /// affected.
     Done { index: u64, count: u64 },
     /// It is wrong, and has changed nothing.
     Refused(String),
