@@ -75,7 +75,7 @@ struct CListener {
 
 impl store::EventListener for CListener {
     fn on_event(&self, event: &Event) {
-        let (table, message) = (c_string(&event.table.to_string()), c_string(&event.to_string()));
+        let (table, message) = (c_string(&event.table), c_string(&event.to_string()));
         let (kind, job) = kind(&event.kind);
         let duration = match &event.kind {
             EventKind::StallEnded { duration, .. } => *duration,
