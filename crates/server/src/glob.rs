@@ -340,14 +340,21 @@ mod tests {
         ];
         for (number, pattern) in patterns.iter().enumerate() {
             let pattern = Pattern::new(pattern);
-            let begun = Instant::now();
-            for _ in 0..1000 {
-                pattern.matches(&texts[0]);
-            }
-            assert!(begun.elapsed() < Duration::from_millis(20), "pattern {number}, short text");
-            let begun = Instant::now();
-            pattern.matches(&texts[1]);
-            assert!(begun.elapsed() < Duration::from_secs(2), "pattern {number}, long text");
+            let fastest = |text: &[u8], matches| {
+                let time = |_| {
+                    let begun = Instant::now();
+                    for _ in 0..matches {
+                        pattern.matches(text);
+                    }
+                    begun.elapsed()
+                };
+                // On a loaded machine few tries run undisturbed.
+                (0..5).map(time).min().expect("there were five")
+            };
+            let took = fastest(&texts[0], 1000);
+            assert!(took < Duration::from_millis(20), "pattern {number}, short text: {took:?}");
+            let took = fastest(&texts[1], 1);
+            assert!(took < Duration::from_secs(2), "pattern {number}, long text: {took:?}");
         }
     }
 

@@ -269,7 +269,7 @@ fn value_too_large_for_a_reply_is_rejected_with_the_limit() {
 fn incomplete_request_and_idle_client_time_out() {
     let server = TestServer::with(|options| {
         options.stall_timeout = Duration::from_millis(300);
-        options.idle_timeout = Some(Duration::from_millis(900));
+        options.idle_timeout = Some(Duration::from_millis(2500));
     });
     for half in [&b"*2\r\n$3\r\nGET\r\n"[..], b"GET half", b"*"] {
         let mut client = server.client();
