@@ -27,7 +27,7 @@ pub(crate) struct Compaction {
     pub(crate) slice_end: Option<Option<Vec<u8>>>,
     /// The overlapping tables of `target`.
     pub(crate) below: Vec<Arc<TableFile>>,
-    /// The overlapping tables of the level after `target`, which limit the size of an output table.
+    /// The overlapping tables of the level after `target`, where output tables end.
     pub(crate) grandparents: Vec<Arc<TableFile>>,
     /// The overlapping tables of all levels deeper than `target`: a tombstone above them is kept.
     pub(crate) deeper: Vec<Vec<Arc<TableFile>>>,

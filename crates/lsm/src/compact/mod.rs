@@ -14,7 +14,7 @@
 //! | [`range_deletions`], [`tombstones`], [`tombstone_accounts`], [`blob_gc`] | other reasons |
 //! | [`range`] | compaction of a range of keys, on request |
 //! | [`compaction`] | the inputs of one compaction |
-//! | [`merge`], [`output`], [`blob_writer`] | merging them into tables and blob files |
+//! | [`merge`], [`output`], [`table_end`], [`blob_writer`] | merging them into tables and blob files |
 //!
 //! This file has the inputs of all compactions that are in progress ([`InProgress`]).
 //!
@@ -33,6 +33,7 @@ mod output;
 mod pick;
 mod range;
 mod range_deletions;
+mod table_end;
 mod tombstone_accounts;
 mod tombstones;
 

@@ -1,14 +1,13 @@
 //! The output of a subcompaction: tables of one level, and blob files with the values that they
 //! refer to.
 //!
-//! An output table ends when it is full, or before it overlaps too much of the level after. Outputs
-//! are synced a few tables later, when the device has had time to write them.
+//! [`TableEnd`] tells where an output table ends. Outputs are synced a few tables later, when the
+//! device has had time to write them.
 //!
 //! With key-value separation an entry keeps its reference. A value that is in the table although it
 //! is long enough, or in a file that is collected, moves to a blob file of this subcompaction.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 
 use siltstone_engine::{FileInfo, Purpose, Result};
 use siltstone_table::{
@@ -17,13 +16,12 @@ use siltstone_table::{
 
 use super::Compaction;
 use super::blob_writer::BlobWriter;
+use super::table_end::TableEnd;
 use crate::blob_ref::BlobRef;
 use crate::engine::Tree;
 use crate::range_deletes::DeletedVersion;
 use crate::version::{BlobFileId, BlobFiles, BlobUse, FileEntry};
 
-/// An output table ends when it overlaps this many tables' worth of the level after.
-const MAX_GRANDPARENT_TABLES: u64 = 10;
 /// The maximum number of unsynced tables per subcompaction: each is an open file.
 const MAX_UNSYNCED_TABLES: usize = 4;
 
@@ -74,8 +72,7 @@ pub(super) struct Output<'a> {
     /// The length from which values are separated.
     blob_threshold: Option<usize>,
     encoded: Vec<u8>,
-    /// The tables of the level after `target` that the open table overlaps.
-    grandparents: Range<usize>,
+    table_end: TableEnd<'a>,
     /// The newest range deletion that the merge applies.
     deletes_applied: u64,
     /// The oldest one that hides a version of the open table from all but snapshots; `u64::MAX`:
@@ -109,7 +106,7 @@ impl<'a> Output<'a> {
             known_blobs,
             blob_threshold: tree.options.load().blob_threshold(),
             encoded: Vec::new(),
-            grandparents: 0..0,
+            table_end: TableEnd::new(&compaction.grandparents),
             deletes_applied,
             oldest_hiding: u64::MAX,
         }
@@ -140,9 +137,7 @@ impl<'a> Output<'a> {
             let writer = self.tree.table_writer_as(number, Purpose::Compaction, options)?;
             let (last_key, referred) = (Vec::new(), BTreeMap::new());
             self.table = Some(OpenTable { number, writer, last_key, referred });
-            let tables = &self.compaction.grandparents;
-            let at = tables.partition_point(|table| table.largest() < entry.key);
-            self.grandparents = at..at;
+            self.table_end.begin(entry.key);
         }
         if let DeletedVersion::ForLater(oldest) = deleted {
             self.oldest_hiding = self.oldest_hiding.min(oldest);
@@ -170,14 +165,9 @@ impl<'a> Output<'a> {
     }
 
     fn is_full(&mut self, key: &[u8]) -> bool {
-        let tables = &self.compaction.grandparents;
-        while tables.get(self.grandparents.end).is_some_and(|table| table.largest() < key) {
-            self.grandparents.end += 1;
-        }
         let limit = self.tree.options.load().target_file_bytes;
         let written = self.table.as_ref().map_or(0, |open| open.writer.estimated_bytes());
-        let under: u64 = tables[self.grandparents.clone()].iter().map(|table| table.bytes()).sum();
-        written >= limit || under >= MAX_GRANDPARENT_TABLES * limit
+        self.table_end.is_before(key, written, limit)
     }
 
     /// The files that a table refers to.

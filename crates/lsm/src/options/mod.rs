@@ -43,8 +43,9 @@ pub struct Options {
     /// chooses the sizes for the measured popularity of keys, and `levels` limits only their
     /// number. Costs up to half a second of CPU per change; saves writes only under skew.
     pub sizes_by_model: bool,
-    /// `target_file_size`: size, 1KiB to 16GiB, default 32MiB. A compaction ends a table at this
-    /// size. Larger: fewer files, for longer compactions.
+    /// `target_file_size`: size, 1KiB to 16GiB, default 32MiB. A compaction ends a table at about
+    /// this size, where a table of the level after ends; at the latest a quarter later. Larger:
+    /// fewer files, for longer compactions.
     pub target_file_bytes: u64,
     /// Level 0: when it is compacted, and when writers are delayed and stopped.
     pub level0: L0Options,
