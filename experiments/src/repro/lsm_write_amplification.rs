@@ -73,6 +73,14 @@ impl Experiment for LsmWriteAmplification {
          worst-case analysis is 1.8 to 3.6 times too high"
     }
 
+    fn cause(&self) -> Option<&'static str> {
+        Some(
+            "lsm ends its SSTables where those of the next level end, and a compaction takes further \
+             ones that widen nothing: it writes less than the model, which has neither. With SSTables \
+             that end when they are full it was 16.0 in all and 8.1 at level 3",
+        )
+    }
+
     fn run(&self, scale: f64, progress: &mut dyn FnMut(u64, u64)) -> Result<Measurement> {
         let tree = Tree::of(scale);
         let (measured, memtable_items) = tree.measure(&Requests::default(), progress)?;
