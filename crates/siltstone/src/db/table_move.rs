@@ -34,6 +34,8 @@ const MAX_LAST_KEYS: usize = 500;
 const MAX_STALLED_ROUNDS: usize = 8;
 /// How often the copy begins again because of writes without known keys.
 const MAX_RESTARTS: u64 = 16;
+/// Bytes of a key that an error shows.
+const MAX_SHOWN_KEY_BYTES: usize = 64;
 /// Counters of an engine that drops rows to make room for others.
 const EVICTIONS: [&str; 2] = ["evictions", "index_evictions"];
 
@@ -173,9 +175,9 @@ impl TableMove {
     /// Cost: the table is read once and written once, with the write amplification of the target.
     ///
     /// # Errors
-    /// `TooLarge` for a value that the target does not take; [`Error::Refused`] if the target has
-    /// no room, or if the table is cleared again and again; those of reads of the source and writes
-    /// of the target. The table is as before, and dropping this removes the copy.
+    /// [`Error::Refused`] for a value that the target does not take, if the target has no room, or
+    /// if the table is cleared again and again; those of reads of the source and writes of the
+    /// target. The table is as before, and dropping this removes the copy.
     pub fn copy(
         &mut self,
         on_progress: &mut dyn FnMut(&MoveProgress) -> ControlFlow<()>,
@@ -277,6 +279,7 @@ impl TableMove {
             None => batch.delete(key),
             Some(mut entry) => {
                 self.conversion.iter().try_for_each(|convert| convert(key, &mut entry))?;
+                self.check_size(key, &entry)?;
                 batch.put_entry(key, &entry)
             }
         };
@@ -289,6 +292,20 @@ impl TableMove {
             batch.clear();
         }
         Ok(())
+    }
+
+    /// Refuses a value that the target does not take.
+    fn check_size(&self, key: &[u8], entry: &Entry) -> Result<()> {
+        let target = self.target.table.engine();
+        let (len, limit) = (entry.value.len(), target.capabilities().max_value_bytes);
+        if len <= limit {
+            return Ok(());
+        }
+        let key = key[..key.len().min(MAX_SHOWN_KEY_BYTES)].escape_ascii();
+        let name = target.name();
+        Err(self.refused(&format!(
+            "key '{key}' has a value of {len} bytes, and {name} takes up to {limit}"
+        )))
     }
 
     /// Refuses a target that has dropped rows to make room for others.
