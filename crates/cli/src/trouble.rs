@@ -4,12 +4,11 @@
 //! jobs that fail and are retried, or the cause of a read-only table. It prints a line when a
 //! problem begins, changes or ends.
 
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use siltstone::{Engine, Table};
+use siltstone::{Db, Table};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -45,24 +44,30 @@ impl Drop for TroubleReporter {
 
 /// The last report on one table.
 struct Report {
-    name: String,
-    engine: Arc<dyn Engine>,
+    table: Table,
     last: Option<String>,
 }
 
 impl Report {
     fn of(table: &Table) -> Self {
-        Report { name: table.name().to_owned(), engine: table.engine().clone(), last: None }
+        Report { table: table.clone(), last: None }
     }
 
     /// The line to print now, if any.
     fn next(&mut self) -> Option<String> {
-        let trouble = self.engine.trouble();
+        if self.table.check_open().is_err()
+            && let Some(moved) = Db::of_table(&self.table)
+            && let Ok(table) = moved.table(self.table.name())
+        {
+            // It has moved to another engine.
+            self.table = table;
+        }
+        let trouble = self.table.engine().trouble();
         if trouble == self.last {
             return None;
         }
         self.last = trouble;
         let text = self.last.as_deref().unwrap_or("the problem is over");
-        Some(format!("siltstone: table {}: {text}", self.name))
+        Some(format!("siltstone: table {}: {text}", self.table.name()))
     }
 }

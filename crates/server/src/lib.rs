@@ -74,6 +74,7 @@ mod signals;
 mod slow_log;
 mod stop;
 mod store;
+mod table_moves;
 mod ticket_queue;
 mod tls;
 mod tracking;

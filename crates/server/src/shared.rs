@@ -30,6 +30,7 @@ use crate::slow_log::SlowLog;
 use crate::store::access_times::AccessTimes;
 use crate::store::observers::Observers;
 use crate::store::{Cursors, Database};
+use crate::table_moves::TableMoves;
 use crate::ticket_queue::TicketQueue;
 use crate::tls::TlsState;
 use crate::{ServerOptions, StopHandle, process, udp};
@@ -61,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) long_runs: Arc<LongRuns>,
     /// Parked commands that wait for the job thread.
     pub(crate) jobs: TicketQueue,
+    /// Moves of tables to other engines.
+    pub(crate) moves: TableMoves,
     pub(crate) slow_log: SlowLog,
     pub(crate) latency: LatencyMonitor,
     /// Definitions of the Redis commands.

@@ -66,6 +66,7 @@ impl Db {
         let partial = PartialDirectory::create(dir)?;
         let target = keys.wrap(partial.vfs().open_dir(partial.path())?);
         // Taken first: a table created later has no files in the copy and must not be listed there.
+        let _no_switches = self.hold_switches();
         let mut catalogue = self.catalogue()?;
         let _no_batches = self.open_batches().pause();
         for name in catalogue.tables.keys() {
@@ -81,6 +82,7 @@ impl Db {
             target.sync_dir(Purpose::Maintenance)?;
         }
         catalogue.pending.clear();
+        catalogue.directories.clear();
         for spec in catalogue.tables.values_mut() {
             engines::remove_exclusive_options(&spec.engine, &mut spec.options);
         }

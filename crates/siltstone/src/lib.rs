@@ -69,6 +69,7 @@
 //! | `observed` | damage in tables, as events |
 //! | `read_only` | tables of a store that is open read-only |
 //! | `reader` | live snapshots and transactions, and the expiry of idle ones |
+//! | `recorded` | records which keys are written while a table moves to another engine |
 //! | [`copy`] | checkpoints into a directory |
 //! | [`partial_directory`] | a directory that appears when it is complete |
 //! | [`maintenance`] | verification and repair of a whole store |
@@ -99,6 +100,7 @@ mod pin;
 mod read;
 mod read_only;
 mod reader;
+mod recorded;
 pub mod snapshot;
 #[cfg(feature = "lsm")]
 pub mod sorted_file;
@@ -109,7 +111,7 @@ pub mod transaction;
 pub use batch::DbBatch;
 pub use changes::Changes;
 pub use cursor::{Cursor, EntryRef};
-pub use db::{Db, DbOptions};
+pub use db::{Db, DbOptions, MoveProgress, TableMove};
 pub use db_reader::DbReader;
 pub use db_snapshot::DbSnapshot;
 pub use db_transaction::DbTransaction;

@@ -29,9 +29,23 @@ pub(crate) const NODE_LOCK: &str = "NODE-LOCK";
 /// The directories of the groups of a replicated table begin with this.
 pub(crate) const GROUP_PREFIX: &str = "group-";
 
-/// The directory of a table.
-pub(crate) fn directory(table: &str) -> String {
-    format!("{TABLE_PREFIX}{table}")
+/// The directory of a table; `name` is the table's name, or its [spare](spare_name) name.
+pub(crate) fn directory(name: &str) -> String {
+    format!("{TABLE_PREFIX}{name}")
+}
+
+/// Tables have no dot in their names.
+const SPARE_SUFFIX: &str = ".1";
+
+/// The other name of a table's directory: a table that moves to another engine goes from the
+/// directory with one name to the one with the other.
+pub(crate) fn spare_name(table: &str) -> String {
+    format!("{table}{SPARE_SUFFIX}")
+}
+
+/// The table of which this is the spare name of the directory.
+pub(crate) fn spare_of(directory: &str) -> Option<&str> {
+    directory.strip_suffix(SPARE_SUFFIX)
 }
 
 /// The file that lists the tables.

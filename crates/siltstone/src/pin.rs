@@ -81,7 +81,8 @@ pub(crate) fn pin(vfs: &dyn Vfs) -> Result<PinnedStore> {
     });
     let mut tables = Vec::new();
     for (name, spec) in &catalogue.tables {
-        tables.push(pin_manifest(vfs, name, &spec.engine, &mut state)?);
+        let directory = directory(catalogue.directory_of(name));
+        tables.push(pin_manifest(vfs, &directory, name, &spec.engine, &mut state)?);
     }
     for table in &mut tables {
         open_files(table)?;
@@ -92,18 +93,19 @@ pub(crate) fn pin(vfs: &dyn Vfs) -> Result<PinnedStore> {
     let mut pinned = PinnedDirectory::of(vfs);
     pinned.add_bytes(Catalogue::NAME, catalogue.format());
     for table in tables {
-        pinned.add_directory(&directory(&table.name), table.files);
+        pinned.add_directory(&directory(catalogue.directory_of(&table.name)), table.files);
     }
     Ok(PinnedStore { directory: pinned, state, refused })
 }
 
 fn pin_manifest(
     store: &dyn Vfs,
+    directory: &str,
     name: &str,
     engine: &str,
     state: &mut StoreState,
 ) -> Result<PinnedTable> {
-    let vfs = store.existing_subdirectory(&directory(name))?;
+    let vfs = store.existing_subdirectory(directory)?;
     let mut files = PinnedDirectory::of(vfs.as_ref());
     // CURRENT is before MANIFEST in this order: a manifest that it names is complete from then on.
     for file in vfs.list()?.into_iter().filter(|file| Manifest::owns(file)) {

@@ -30,6 +30,8 @@ const LARGE: (&str, &str, &str) = (
 );
 /// Tables that servers show in each other's places, from 0.5.0.
 const EXCHANGED: [&str; 2] = ["hot", "plain"];
+/// The table that has moved to another directory, from 0.6.0.
+const MOVED: &str = "hashed";
 /// Tables that a batch over tables wrote, from 0.3.0.
 const BATCHED: [&str; 3] = ["hashed", "ordered", "small"];
 /// Tables with a deletion of `gone:`, from 0.3.0.
@@ -196,6 +198,17 @@ fn store_of_0_5_0_has_blob_files_kept_logs_dictionaries_and_places() {
     }
 }
 
+#[test]
+fn store_of_0_6_0_has_a_table_that_has_moved() {
+    for store in ["closed", "killed"] {
+        let store = fixtures().join("0.6.0").join(store);
+        let catalogue = fs::read_to_string(store.join("CATALOG")).unwrap();
+        assert!(catalogue.starts_with("siltstone-catalogue 6 "), "{catalogue}");
+        assert!(store.join(format!("table-{MOVED}.1")).is_dir());
+        assert!(!store.join(format!("table-{MOVED}")).exists());
+    }
+}
+
 fn later_rows(round: u32) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
     (0..500).map(move |k| (format!("later:{k:04}").into_bytes(), round.to_string().into_bytes()))
 }
@@ -281,5 +294,7 @@ fn write_store(db: &Db, store: &str) {
         // In the year 2096.
         table.put_until(b"expiring", b"x", 4_000_000_000_000).unwrap();
     }
+    let moved = table(MOVED);
+    db.begin_move(MOVED, moved.engine().name(), &moved.options()).unwrap().finish().unwrap();
     db.sync().unwrap();
 }

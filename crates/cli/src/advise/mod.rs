@@ -179,7 +179,7 @@ impl Advise {
             println!("{object}");
         } else {
             observed.iter().for_each(print_observed);
-            print_advice(&requirements, &advice);
+            print_advice(&requirements, &advice, observed.as_ref());
             if let (Some(applied), Some(observed)) = (&applied, &observed) {
                 apply::print(applied, observed);
             }
@@ -242,6 +242,14 @@ impl Advise {
     }
 }
 
+/// The command of a Redis client by which a running server moves a table to the candidate's engine
+/// and options.
+fn move_command(table: &str, candidate: &Candidate) -> String {
+    let options = candidate.settings.options();
+    let options: String = options.iter().map(|(name, value)| format!(" {name} {value}")).collect();
+    format!("redis-cli CONFIG MOVE {table} {}{options}", candidate.engine)
+}
+
 /// The command that serves a table with the candidate's options.
 fn configuration(candidate: &Candidate) -> String {
     let options = candidate.settings.options();
@@ -262,6 +270,7 @@ fn as_json(
             "engine": c.engine,
             "options": options,
             "command": configuration(c),
+            "move": observed.map(|it| move_command(&it.table, c)),
             "write_amplification": c.costs.write_amplification,
             "by_stage": c.costs.writes.by_stage,
             "reads_per_lookup": c.costs.reads_per_lookup,
@@ -310,7 +319,7 @@ fn print_observed(it: &Observed) {
     );
 }
 
-fn print_advice(requirements: &Requirements, advice: &Advice) {
+fn print_advice(requirements: &Requirements, advice: &Advice, observed: Option<&Observed>) {
     let mut grid = Grid::new();
     grid.load_style(presets::UTF8_HORIZONTAL_ONLY);
     let heads =
@@ -350,6 +359,10 @@ fn print_advice(requirements: &Requirements, advice: &Advice) {
                     tested.engine,
                     configuration(tested)
                 );
+            }
+            if let Some(observed) = observed {
+                let command = move_command(&observed.table, first);
+                println!("While it is served, the table moves there by:\n\n  {command}\n");
             }
             println!("{grid}");
             println!(

@@ -26,5 +26,6 @@ mod replicate_from;
 mod server_process;
 mod silt_repair;
 mod support;
+mod table_moves;
 mod top;
 mod verify_repair;

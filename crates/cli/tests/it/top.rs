@@ -187,6 +187,11 @@ fn advice_is_about_the_workload_that_the_server_has_counted() {
     let text = String::from_utf8(text).unwrap();
     assert!(text.contains("Table fruit on lsm") && text.contains("Take "), "{text}");
 
+    // The printed command moves the table there while it is served.
+    let command = text.lines().find_map(|line| line.trim().strip_prefix("redis-cli ")).unwrap();
+    assert!(command.starts_with("CONFIG MOVE fruit "), "{command}");
+    assert_eq!(advice["candidates"][0]["move"], format!("redis-cli {command}"));
+
     // Applied once, nothing is left to change, and the store keeps it.
     let apply = || {
         let output = advise(&["--table", "fruit", "--json", "--apply", &server.clients]);

@@ -47,20 +47,46 @@ impl Server {
     /// Sends a command of words without spaces; returns the first line of the reply, or a bulk
     /// value.
     pub(crate) fn send(&mut self, command: &str) -> String {
-        self.stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        self.try_send(command).unwrap()
+    }
+
+    /// The same; `None` when the server has gone.
+    pub(crate) fn try_send(&mut self, command: &str) -> Option<String> {
+        self.stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).ok()?;
         let mut line = String::new();
-        self.stream.read_line(&mut line).unwrap();
+        self.stream.read_line(&mut line).ok().filter(|&read| read > 0)?;
         if let Some(length) = line.strip_prefix('$').filter(|it| !it.starts_with('-')) {
             let mut value = vec![0; length.trim_end().parse::<usize>().unwrap() + 2];
-            self.stream.read_exact(&mut value).unwrap();
+            self.stream.read_exact(&mut value).ok()?;
             line = String::from_utf8(value).unwrap();
         }
-        line.trim_end().to_owned()
+        Some(line.trim_end().to_owned())
     }
 
     pub(crate) fn terminate(mut self) {
         kill_process(self.pid(), Signal::TERM).unwrap();
         assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// Another client.
+pub(crate) struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    pub(crate) fn open(address: &str) -> Self {
+        Connection(BufReader::new(TcpStream::connect(address).unwrap()))
+    }
+
+    /// Sends commands, and returns a number of lines of the replies; `None` when the server has
+    /// gone.
+    pub(crate) fn lines(&mut self, commands: &str, count: usize) -> Option<Vec<String>> {
+        self.0.get_mut().write_all(format!("{commands}\r\n").as_bytes()).ok()?;
+        let mut line = || {
+            let mut line = String::new();
+            self.0.read_line(&mut line).ok().filter(|_| line.ends_with('\n'))?;
+            Some(line.trim_end().to_owned())
+        };
+        (0..count).map(|_| line()).collect()
     }
 }
 

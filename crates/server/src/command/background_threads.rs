@@ -40,8 +40,11 @@ pub(crate) fn run_jobs(shared: &Shared, index: usize) {
     while let Some(ticket) = shared.jobs.next(|| shared.stop.is_stopping()) {
         // The client may have gone.
         let Some(waiter) = shared.waiters.start(ticket) else { continue };
+        // No table switches to another engine meanwhile.
+        let no_switch = shared.moves.jobs.lock();
         let reply = run(shared, &mut batcher, &waiter);
         serve::serve_ready_keys(shared, &mut batcher);
+        drop(no_switch);
         finish(shared, index, &mut batcher, ticket, &waiter, reply);
     }
 }

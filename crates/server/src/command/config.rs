@@ -18,7 +18,7 @@ use super::context::Context;
 use super::definition::{ADMIN, NO_KEYS};
 use super::entry::{self, Command};
 use super::failure::{Failure, Outcome, reply_error, unknown_subcommand, wrong_subcommand_arity};
-use super::{help, table_options};
+use super::{help, table_moves, table_options};
 use crate::acl::user::DEFAULT_USER;
 use crate::acl::users;
 use crate::replication::cluster_changes::ClusterChange;
@@ -49,6 +49,7 @@ fn config(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             table_options::set(context, args.from(2))
         }
         (b"set", 4..) if args.len().is_multiple_of(2) => set(context, args.from(2)),
+        (b"move", 3..) => table_moves::move_table(context, args.from(2)),
         (b"resetstat", 2) => {
             context.shared.metrics.reset();
             context.shared.clients.reset_overflows();
@@ -57,18 +58,22 @@ fn config(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
         (b"rewrite", 2) => Err(reply_error("ERR The server is running without a config file")),
         (b"help", 2) => help::reply(context.replies, "CONFIG", &HELP),
-        (b"get" | b"set" | b"resetstat" | b"rewrite" | b"help", _) => {
+        (b"get" | b"set" | b"move" | b"resetstat" | b"rewrite" | b"help", _) => {
             Err(wrong_subcommand_arity("config", &args[1]))
         }
         _ => Err(unknown_subcommand("CONFIG", &args[1])),
     }
 }
 
-const HELP: [&str; 6] = [
+const HELP: [&str; 10] = [
     "GET <pattern>",
     "    Return parameters matching the glob-like <pattern> and their values.",
     "SET <directive> <value>",
     "    Set the configuration <directive> to <value>.",
+    "MOVE <table> <engine> [<option> <value> ...]",
+    "    Move a table to another engine, or to other options, while it is served.",
+    "MOVE ABORT",
+    "    Cancel the move of a table.",
     "RESETSTAT",
     "    Reset statistics reported by the INFO command.",
 ];

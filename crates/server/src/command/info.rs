@@ -15,6 +15,7 @@ use super::definition::{NO_KEYS, REDIS_VERSION};
 use super::entry::{self, Command};
 use super::failure::Outcome;
 use super::keyspace::Keyspace;
+use super::table_moves;
 use crate::acl::log::Reason;
 use crate::backups::Backups;
 use crate::clients::Client;
@@ -175,7 +176,8 @@ fn persistence(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     )?;
     write!(out, "siltstone_backup_repository:{has_repository}\r\n")?;
     write!(out, "aof_enabled:1\r\naof_rewrite_in_progress:0\r\n")?;
-    write!(out, "aof_last_write_status:{}\r\n", if failed == 0 { "ok" } else { "err" })
+    write!(out, "aof_last_write_status:{}\r\n", if failed == 0 { "ok" } else { "err" })?;
+    table_moves::report(context, out)
 }
 
 fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {

@@ -133,6 +133,7 @@ mod streams;
 mod strings;
 pub(crate) mod subcommands;
 mod table;
+mod table_moves;
 mod table_options;
 mod tracking;
 mod transactions;

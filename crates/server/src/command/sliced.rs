@@ -10,7 +10,8 @@
 //! iteration n+2    KEYS *            (last slice) ──▶ reply
 //! ```
 //!
-//! All slices use one cursor, which shows the table as of the start of the command; `mica` has no
+//! When the table moves to another engine between two slices, the command begins again.
+//! Otherwise all slices use one cursor, which shows the table as of the start of the command; `mica` has no
 //! such cursor and continues from bucket to bucket. In a transaction a command runs in one piece.
 //!
 //! In a replicated table of several groups a command visits the tables of those that this node
@@ -41,6 +42,8 @@ const LONG_KEY_BYTES: usize = 1 << 10;
 /// An unfinished command.
 pub(crate) struct SlicedCommand {
     paused: Option<PausedIter>,
+    /// The content that `paused` is of.
+    content: usize,
     /// The tables that are not complete; `paused` is of the first.
     tables: VecDeque<usize>,
     start: Start,
@@ -69,14 +72,14 @@ impl SlicedCommand {
         let start = Start::Key(prefix.clone());
         let pattern = Pattern::new(pattern);
         let job = Job::Collect { pattern, prefix, found: Vec::new(), bytes: 0 };
-        SlicedCommand { paused: None, tables, start, job, max_reply_bytes }
+        SlicedCommand { paused: None, content: 0, tables, start, job, max_reply_bytes }
     }
 
     /// Creates DBSIZE.
     pub(super) fn count(tables: VecDeque<usize>, limit: usize, max_reply_bytes: usize) -> Self {
         let job = Job::Count { count: 0, limit };
         let start = Start::Key(Vec::new());
-        SlicedCommand { paused: None, tables, start, job, max_reply_bytes }
+        SlicedCommand { paused: None, content: 0, tables, start, job, max_reply_bytes }
     }
 
     /// Runs all of it in a transaction, whose writes are in `overlays`.
@@ -99,6 +102,10 @@ impl SlicedCommand {
         let deadline = slice_end();
         while let Some(&table) = self.tables.front() {
             let (database, now) = (&shared.databases[table], shared.now(table));
+            if self.paused.is_some() && database.has_moved(self.content) {
+                self.restart();
+            }
+            self.content = database.content_number();
             let iter = match self.paused.take() {
                 Some(paused) => KeyIter::resume(database, paused, now)?,
                 None => KeyIter::new(database, None, &self.start, now)?,
@@ -110,6 +117,18 @@ impl SlicedCommand {
             self.tables.pop_front();
         }
         Ok(())
+    }
+
+    /// Begins again, because the table has moved to another engine.
+    fn restart(&mut self) {
+        self.paused = None;
+        match &mut self.job {
+            Job::Collect { found, bytes, .. } => {
+                found.clear();
+                *bytes = 0;
+            }
+            Job::Count { count, .. } => *count = 0,
+        }
     }
 
     /// Whether there is more to do.

@@ -117,6 +117,7 @@ pub(crate) const CONTAINERS: [Container; 16] = [
         subcommands: &[
             ("get", -3, ADMIN),
             ("help", 2, 0),
+            ("move", -3, ADMIN),
             ("resetstat", 2, ADMIN),
             ("rewrite", 2, ADMIN),
             ("set", -4, ADMIN),

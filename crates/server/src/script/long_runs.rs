@@ -87,6 +87,11 @@ impl LongRuns {
         guard
     }
 
+    /// The same for work that is not a script, and is never busy.
+    pub(crate) fn pause_workers(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write()
+    }
+
     /// Ends the run.
     pub(crate) fn end(&self) {
         self.is_running.store(false, Relaxed);

@@ -6,6 +6,7 @@
 //! | `siltstone-serve-N` | serves clients, one thread per core |
 //! | `siltstone-script` | runs long scripts, alone |
 //! | `siltstone-jobs` | runs MIGRATE, and changes of users in a replicated table |
+//! | `siltstone-move` | moves tables to other engines |
 //! | `siltstone-sync` | syncs written tables every second, under [`Fsync::EverySecond`] |
 //! | `siltstone-users` | commits changes of users, at the leader of a replicated table |
 //! | `siltstone-publish` | leaves messages of other nodes for subscribers, in a replicated table |
@@ -52,10 +53,12 @@ use crate::store::Cursors;
 use crate::store::access_times::AccessTimes;
 use crate::store::fetch_times::FetchTimes;
 use crate::store::versions::Versions;
+use crate::table_moves::TableMoves;
 use crate::ticket_queue::TicketQueue;
 use crate::tls::{TlsOptions, TlsState};
 use crate::{Fsync, ServerOptions, StopHandle, udp};
 
+mod moves;
 mod sockets;
 mod tables;
 mod threads;
@@ -160,6 +163,7 @@ impl Server {
             functions,
             long_runs: Arc::default(),
             jobs: TicketQueue::default(),
+            moves: TableMoves::default(),
             slow_log: SlowLog::default(),
             latency: LatencyMonitor::default(),
             cursors: Mutex::new(Cursors::default()),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use siltstone_engine::{Error, Result};
 
+use super::moves;
 use super::sockets::{MicaPorts, Sockets};
 use crate::backups::Backups;
 use crate::command::{replace_users, run_jobs, run_long_scripts, serve_cluster_changes};
@@ -98,6 +99,13 @@ pub(super) fn run(
         run_jobs(&of_jobs, of_jobs.options.workers() + 1);
         Ok(())
     })?;
+    if shared.replication.is_none() {
+        let shared = shared.clone();
+        threads.spawn("siltstone-move", move || {
+            moves::run(&shared);
+            Ok(())
+        })?;
+    }
     if let Some(socket) = sockets.memcached_udp {
         let shared = shared.clone();
         threads.spawn("siltstone-mc-udp", move || crate::memcached::udp::run(&socket, &shared))?;
@@ -161,6 +169,7 @@ pub(super) fn run(
     let accepted = acceptor.run(&shared, &inboxes);
     shared.stop.stop();
     shared.backups.iter().for_each(Backups::stop);
+    shared.moves.stop();
     shared.replication.iter().for_each(|groups| groups.publications.close());
     for inbox in &inboxes {
         inbox.wakeups.interrupt();

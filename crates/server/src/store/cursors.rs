@@ -67,6 +67,13 @@ impl Cursors {
         number
     }
 
+    /// Forgets the positions in a table, so that its scans begin again.
+    pub(crate) fn forget(&mut self, table: usize) {
+        for position in self.positions.values_mut().filter(|position| position.table == table) {
+            self.key_bytes -= position.after.take().map_or(0, |after| after.len());
+        }
+    }
+
     /// The table of the position of `number`, unless it was evicted.
     pub(crate) fn table_of(&self, number: u64) -> Option<usize> {
         Some(self.positions.get(&number)?.table)

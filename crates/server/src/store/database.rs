@@ -6,6 +6,8 @@
 //! The database has what belongs to the number that clients select: locks, watches, waiting
 //! commands. What belongs to the table is in [`Content`], and SWAPDB exchanges the contents of two
 //! databases under all locks of both. A command that holds a lock, or reads once, sees one content.
+//! When a table has moved to another engine, its new content takes the place of the old one, while
+//! no command runs.
 //!
 //! An ordered engine also has the rows of collections, under a reserved prefix
 //! ([`siltstone_collections`]). A *stored key* is the key in the engine; it differs from the
@@ -25,6 +27,7 @@ use siltstone_engine::{
 };
 use siltstone_mica::Store;
 
+use super::contents::Contents;
 use super::expiries::NextExpiry;
 use super::fetch_times::FetchTimes;
 use super::flags_trailer;
@@ -42,7 +45,7 @@ pub(crate) struct Database {
     /// SELECT index.
     index: usize,
     /// The contents of all databases.
-    contents: Arc<[Content]>,
+    contents: Arc<Contents>,
     /// Which of them this one has. Changes under all locks.
     content: AtomicUsize,
     /// Version counters for `cas`, if the table serves memcached clients.
@@ -71,7 +74,7 @@ impl Deref for Database {
 
     #[inline]
     fn deref(&self) -> &Content {
-        &self.contents[self.content.load(Ordering::Acquire)]
+        self.contents.get(self.content.load(Ordering::Acquire))
     }
 }
 
@@ -114,7 +117,8 @@ impl Content {
 impl Database {
     /// One database per content, in this order.
     pub(crate) fn of_contents(contents: Vec<Content>, observers: &Arc<Observers>) -> Vec<Self> {
-        let contents: Arc<[Content]> = contents.into();
+        let len = contents.len();
+        let contents = Arc::new(Contents::of(contents));
         let database = |index| Database {
             index,
             observers: observers.clone(),
@@ -125,7 +129,7 @@ impl Database {
             content: AtomicUsize::new(index),
             contents: contents.clone(),
         };
-        (0..contents.len()).map(database).collect()
+        (0..len).map(database).collect()
     }
 
     /// Whether clients of memcached's protocol or of UDP are served from the table.
@@ -155,6 +159,28 @@ impl Database {
         other.content.store(mine, Ordering::Release);
         self.observers.swapped(self.index, other.index);
         Ok(())
+    }
+
+    /// The number of the present content.
+    pub(crate) fn content_number(&self) -> usize {
+        self.content.load(Ordering::Acquire)
+    }
+
+    /// Whether the table that had the content with this number has moved to another engine.
+    pub(crate) fn has_moved(&self, content: usize) -> bool {
+        self.contents.get(content).engine.check_open().is_err()
+    }
+
+    /// Whether [`replace`](Self::replace) has room for another content.
+    pub(crate) fn can_be_replaced(&self) -> bool {
+        self.contents.has_room()
+    }
+
+    /// Replaces the content by that of the same table on another engine. No command runs meanwhile.
+    pub(crate) fn replace(&self, content: Content) {
+        if let Some(number) = self.contents.add(content) {
+            self.content.store(number, Ordering::Release);
+        }
     }
 
     /// Reads the state of the table again after other nodes may have written it.
@@ -306,10 +332,16 @@ impl Database {
 
     /// Syncs the table if it was written since the last sync.
     pub(crate) fn sync_if_written(&self) -> Result<()> {
-        if !self.unsynced.swap(false, Ordering::AcqRel) {
+        // Another content may take its place meanwhile, and the old one was synced then.
+        let content: &Content = self;
+        if !content.unsynced.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        self.engine.sync().inspect_err(|_| self.unsynced.store(true, Ordering::Release))
+        let synced = content.engine.sync();
+        if synced.is_err() && !std::ptr::eq(content, &**self) {
+            return Ok(());
+        }
+        synced.inspect_err(|_| content.unsynced.store(true, Ordering::Release))
     }
 
     /// Whether a key and a value are within the limits and need no escaping, checked before they

@@ -8,6 +8,7 @@
 //! | [`item`] | a memcached item: value, flags and cas |
 //! | [`fetch_times`] | whether and when a key was last fetched, for memcached's `mg` |
 //! | [`versions`] | version counters for memcached's `cas` |
+//! | [`contents`] | the contents of all databases, to which moved tables are added |
 //! | [`database`] | one SELECT index: an engine, its locks and watches |
 //! | [`locks`] | striped key locks for atomic read-modify-write |
 //! | [`watch`] | watched keys |
@@ -21,6 +22,7 @@
 
 pub(crate) mod access_times;
 pub(crate) mod blocked_keys;
+mod contents;
 pub(crate) mod cursors;
 pub(crate) mod database;
 pub(crate) mod expiries;

@@ -42,6 +42,7 @@ mod replicated;
 mod replicated_groups;
 #[path = "../support/mod.rs"]
 mod support;
+mod table_moves;
 mod table_options;
 mod tls_ports;
 mod udp_client;

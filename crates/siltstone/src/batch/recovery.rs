@@ -54,7 +54,7 @@ impl Survivor {
 pub(crate) fn remove_incomplete(vfs: &Arc<dyn Vfs>, catalogue: &Catalogue) -> Result<u64> {
     let mut tables: BTreeMap<u64, Survivor> = BTreeMap::new();
     for (name, &id) in &catalogue.ids {
-        let directory = directory(name);
+        let directory = directory(catalogue.directory_of(name));
         let Some(spec) = catalogue.tables.get(name) else { continue };
         if !vfs.has_subdirectory(&directory)? {
             continue;

@@ -12,12 +12,13 @@ const PENDING: &str = "pending";
 const IDS: &str = "ids";
 const NEXT_ID: &str = "next_id";
 const PLACES: &str = "places";
+const DIRECTORIES: &str = "directories";
 const ENGINE: &str = "engine";
 const OPTIONS: &str = "options";
 
 /// The catalogue in JSON, tables first. Empty fields other than these are left out.
 pub(super) fn format(catalogue: &Catalogue) -> String {
-    let Catalogue { tables, pending, ids, next_id, places } = catalogue;
+    let Catalogue { tables, pending, ids, next_id, places, directories } = catalogue;
     let mut fields = vec![(TABLES, object(tables, spec))];
     if !pending.is_empty() {
         fields.push((PENDING, pending.iter().cloned().collect()));
@@ -30,6 +31,9 @@ pub(super) fn format(catalogue: &Catalogue) -> String {
     }
     if !places.is_empty() {
         fields.push((PLACES, object(places, |table| table.clone().into())));
+    }
+    if !directories.is_empty() {
+        fields.push((DIRECTORIES, object(directories, |directory| directory.clone().into())));
     }
     // Line breaks within strings are escaped.
     let indented = |value: &Value| format!("{value:#}").replace('\n', "\n  ");
@@ -75,6 +79,7 @@ fn from_value(value: Value) -> Result<Catalogue, String> {
             IDS => catalogue.ids = map(IDS, value, number)?,
             NEXT_ID => catalogue.next_id = number(value)?,
             PLACES => catalogue.places = map(PLACES, value, text)?,
+            DIRECTORIES => catalogue.directories = map(DIRECTORIES, value, text)?,
             _ => return Err(format!("unknown field '{name}'")),
         }
     }

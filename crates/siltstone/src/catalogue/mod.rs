@@ -11,7 +11,9 @@
 //! Version 1 has no such list, and is written while no table is pending. Version 3 adds `ids`, the
 //! tables that have taken part in batches over several tables, and is written once there are any.
 //! Version 5 adds `places`, the tables that servers show in the place of others, and is written
-//! while there are any. A reader refuses versions above its own. Version 4 is that of an encrypted
+//! while there are any. Version 6 adds `directories`, the tables whose directory is not the one of
+//! their name since they have moved to another engine, and is written while there are any. A
+//! reader refuses versions above its own. Version 4 is that of an encrypted
 //! store; the text behind it is then the header of an encrypted file. `repair` rebuilds a damaged
 //! or missing catalogue from the table directories.
 
@@ -22,7 +24,7 @@ use std::path::Path;
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Mode, Vfs};
 
-use crate::names::{CATALOGUE as NAME, CATALOGUE_MAGIC as MAGIC, TABLE_PREFIX};
+use crate::names::{CATALOGUE as NAME, CATALOGUE_MAGIC as MAGIC, TABLE_PREFIX, spare_of};
 
 mod json;
 mod repair;
@@ -31,9 +33,11 @@ pub use repair::repair;
 pub(crate) use repair::repair_with;
 
 const DRAFT_NAME: &str = "CATALOG.new";
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 /// The version in the header of an encrypted catalogue, which is read before this text.
 const VERSION_ENCRYPTED: u32 = 4;
+/// The version without directories.
+const VERSION_WITHOUT_DIRECTORIES: u32 = 5;
 /// The version without places.
 const VERSION_WITHOUT_PLACES: u32 = 3;
 /// The version without identities of tables.
@@ -56,6 +60,9 @@ pub struct Catalogue {
     pub next_id: u64,
     /// Tables that servers show in the place of others, by place. See [`Self::in_place_of`].
     pub places: BTreeMap<String, String>,
+    /// The directories of tables that are not those of their names, without the prefix `table-`.
+    /// See [`Self::directory_of`].
+    pub directories: BTreeMap<String, String>,
 }
 
 /// A table's engine and options.
@@ -141,13 +148,34 @@ impl Catalogue {
         switch().map_err(|error| (error, true))
     }
 
-    /// The tables whose directories exist and which are neither listed nor pending, sorted.
+    /// The name of a table's directory, without the prefix `table-`: the table's name, or another
+    /// one since it has moved to another engine ([`Db::begin_move`](crate::Db::begin_move)).
+    #[must_use]
+    pub fn directory_of<'a>(&'a self, table: &'a str) -> &'a str {
+        self.directories.get(table).map_or(table, String::as_str)
+    }
+
+    /// Records the name of a table's directory, without the prefix.
+    pub(crate) fn set_directory(&mut self, table: &str, directory: String) {
+        match table == directory {
+            true => drop(self.directories.remove(table)),
+            false => drop(self.directories.insert(table.to_owned(), directory)),
+        }
+    }
+
+    /// Whether a directory, without the prefix, is that of a table.
+    pub(crate) fn has_directory(&self, directory: &str) -> bool {
+        let table = spare_of(directory).unwrap_or(directory);
+        self.tables.contains_key(table) && self.directory_of(table) == directory
+    }
+
+    /// The directories of tables, without the prefix, that are neither listed nor pending, sorted.
     pub(crate) fn unlisted(&self, vfs: &dyn Vfs) -> Result<Vec<String>> {
         let mut names = vfs.subdirectories()?;
         names.retain_mut(|name| match name.strip_prefix(TABLE_PREFIX) {
             Some(table) => {
                 *name = table.to_owned();
-                !self.tables.contains_key(name) && !self.pending.contains(name)
+                !self.has_directory(name) && !self.pending.contains(name)
             }
             None => false,
         });
@@ -158,7 +186,8 @@ impl Catalogue {
     /// The oldest version that suffices.
     fn version(&self) -> u32 {
         match (self.next_id, self.pending.is_empty()) {
-            _ if !self.places.is_empty() => VERSION,
+            _ if !self.directories.is_empty() => VERSION,
+            _ if !self.places.is_empty() => VERSION_WITHOUT_DIRECTORIES,
             (0, true) => VERSION_WITHOUT_PENDING,
             (0, false) => VERSION_WITHOUT_IDS,
             _ => VERSION_WITHOUT_PLACES,
@@ -186,7 +215,11 @@ impl Catalogue {
             return Err(damaged(0, format!("does not begin with '{MAGIC}'")));
         };
         let stated = match version.parse::<u32>() {
-            Ok(known @ (VERSION_WITHOUT_PENDING..=VERSION_WITHOUT_PLACES | VERSION)) => known,
+            Ok(
+                known @ (VERSION_WITHOUT_PENDING..=VERSION_WITHOUT_PLACES
+                | VERSION_WITHOUT_DIRECTORIES
+                | VERSION),
+            ) => known,
             Ok(newer) if newer > VERSION => {
                 return Err(Error::Refused {
                     path: path.to_owned(),
@@ -251,7 +284,9 @@ mod tests {
         with_ids.next_id = 8;
         let mut with_places = with_ids.clone();
         with_places.places = [("a", "b"), ("b", "a")].map(|(a, b)| (a.into(), b.into())).into();
-        for catalogue in [sample(), with_pending, with_ids, with_places] {
+        let mut with_directories = with_places.clone();
+        with_directories.directories.insert("words".into(), "words.1".into());
+        for catalogue in [sample(), with_pending, with_ids, with_places, with_directories] {
             assert_eq!(Catalogue::parse(&catalogue.format(), "C").unwrap(), catalogue);
         }
     }
@@ -265,6 +300,10 @@ mod tests {
         catalogue.next_id = 8;
         assert!(catalogue.format().starts_with(b"siltstone-catalogue 3 "));
         catalogue.places.insert("a".to_owned(), "b".to_owned());
+        assert!(catalogue.format().starts_with(b"siltstone-catalogue 5 "));
+        catalogue.set_directory("words", "words.1".to_owned());
+        assert!(catalogue.format().starts_with(b"siltstone-catalogue 6 "));
+        catalogue.set_directory("words", "words".to_owned());
         assert!(catalogue.format().starts_with(b"siltstone-catalogue 5 "));
     }
 

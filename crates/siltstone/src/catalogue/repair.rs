@@ -20,7 +20,7 @@ use siltstone_vfs::{Disk, Mode, Vfs};
 use super::{Catalogue, MAX_BYTES, NAME, TableSpec, json};
 use crate::encryption::Keys;
 use crate::engines;
-use crate::names::{LOCK, TABLE_PREFIX};
+use crate::names::{LOCK, TABLE_PREFIX, spare_of};
 
 const QUARANTINED_NAME: &str = "CATALOG.damaged";
 
@@ -64,8 +64,10 @@ fn repair_vfs(vfs: &dyn Vfs) -> Result<Vec<String>> {
             ));
             continue;
         }
-        let spec = recover_spec(vfs, &name, &known, &mut log)?;
-        catalogue.tables.insert(name, spec);
+        let Some(table) = table_of(&name, &known, &catalogue, &mut log) else { continue };
+        let spec = recover_spec(vfs, &table, &name, &known, &mut log)?;
+        catalogue.set_directory(&table, name);
+        catalogue.tables.insert(table, spec);
     }
     for name in known.tables.keys().filter(|name| !catalogue.tables.contains_key(*name)) {
         log.push(format!("table {name} has no directory: it is left out"));
@@ -83,8 +85,13 @@ fn add_unlisted(vfs: &dyn Vfs, mut catalogue: Catalogue) -> Result<Vec<String>> 
     let mut log = Vec::new();
     let before = catalogue.tables.len();
     for name in catalogue.unlisted(vfs)? {
-        match recover_spec(vfs, &name, &Catalogue::default(), &mut log) {
-            Ok(spec) => drop(catalogue.tables.insert(name, spec)),
+        let nothing = Catalogue::default();
+        let Some(table) = table_of(&name, &nothing, &catalogue, &mut log) else { continue };
+        match recover_spec(vfs, &table, &name, &nothing, &mut log) {
+            Ok(spec) => {
+                catalogue.set_directory(&table, name);
+                catalogue.tables.insert(table, spec);
+            }
             Err(Error::Refused { reason, .. }) => {
                 log.push(format!("the directory {TABLE_PREFIX}{name} is left as it is: {reason}"));
             }
@@ -115,14 +122,35 @@ fn quarantine(vfs: &dyn Vfs) -> Result<()> {
     copy.sync(Purpose::Manifest)
 }
 
+/// The table that a directory belongs to, whose name is without the prefix. `None` if the table has
+/// another directory: a crash has interrupted its move to another engine.
+fn table_of(
+    directory: &str,
+    known: &Catalogue,
+    repaired: &Catalogue,
+    log: &mut Vec<String>,
+) -> Option<String> {
+    let table = spare_of(directory).unwrap_or(directory);
+    let recorded = known.tables.contains_key(table).then(|| known.directory_of(table));
+    if repaired.tables.contains_key(table) || recorded.is_some_and(|known| known != directory) {
+        log.push(format!(
+            "the directory {TABLE_PREFIX}{directory} is left as it is: it is of a move of table \
+             {table}, which has another directory; move it away if the table is complete"
+        ));
+        return None;
+    }
+    Some(table.to_owned())
+}
+
 /// The engine and options of a table, as far as they can be determined.
 fn recover_spec(
     vfs: &dyn Vfs,
     name: &str,
+    directory: &str,
     known: &Catalogue,
     log: &mut Vec<String>,
 ) -> Result<TableSpec> {
-    let directory = vfs.subdirectory(&format!("{TABLE_PREFIX}{name}"))?;
+    let directory = vfs.subdirectory(&format!("{TABLE_PREFIX}{directory}"))?;
     let engine = engines::detect(directory.as_ref())?;
     let fits = |spec: &&TableSpec| {
         engine.is_none_or(|engine| engine == spec.engine)

@@ -20,6 +20,8 @@
 //! | `open` | opening and creating a store |
 //! | `tables` | opening, creating and dropping tables |
 //! | `rename` | renaming a table |
+//! | `table_move` | moving a table to another engine |
+//! | `switch` | the switch of a moved table, and its place in the catalogue |
 //! | `all_tables` | operations on every table |
 //! | `options` | options of tables that change |
 //! | `members` | identities of tables, for batches over several tables |
@@ -36,7 +38,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use siltstone_engine::{Error, Result};
 use siltstone_vfs::{LockGuard, Vfs};
 
@@ -53,10 +55,13 @@ mod open;
 mod options;
 mod places;
 mod rename;
+mod switch;
+mod table_move;
 mod tables;
 
 pub use db_options::DbOptions;
 pub(crate) use open::refuse_inside;
+pub use table_move::{MoveProgress, TableMove};
 
 /// An open store. Clones share it. [`close`](Db::close), or dropping the last clone and table,
 /// releases the lock.
@@ -80,6 +85,9 @@ struct Inner {
     shared: SharedResources,
     batches: Arc<OpenBatches>,
     open: Mutex<OpenTables>,
+    /// Held shared while files of tables are looked up by name, exclusively by the switch of a
+    /// table to another engine.
+    switches: RwLock<()>,
     // Last: the lock is released after everything that uses the directory.
     lock: Mutex<Option<LockGuard>>,
 }
@@ -88,6 +96,8 @@ struct Inner {
 struct OpenTables {
     catalogue: Catalogue,
     tables: BTreeMap<String, Table>,
+    /// The targets of tables that are moving to another engine, by name.
+    moving: BTreeMap<String, Table>,
     closed: bool,
     /// Whether a failed change of the catalogue may be on disk.
     is_in_doubt: bool,
@@ -167,7 +177,8 @@ impl Db {
         let mut open = self.inner.open.lock();
         open.closed = true;
         let mut first_error = Ok(());
-        for table in std::mem::take(&mut open.tables).into_values() {
+        let targets = std::mem::take(&mut open.moving).into_values();
+        for table in std::mem::take(&mut open.tables).into_values().chain(targets) {
             first_error = first_error.and(table.engine().close());
         }
         self.inner.lock.lock().take();
@@ -182,17 +193,24 @@ impl Db {
     /// # Errors
     /// I/O errors.
     pub fn table_vfs(&self, name: &str) -> Result<Arc<dyn Vfs>> {
-        self.inner.vfs.subdirectory(&directory(name))
+        let directory = directory(self.state()?.catalogue.directory_of(name));
+        self.inner.vfs.subdirectory(&directory)
     }
 
     /// The same for a table that may be dropped meanwhile: a directory that is created again would
     /// be in the way of the next table of this name.
     pub(crate) fn existing_table_vfs(&self, name: &str) -> Result<Arc<dyn Vfs>> {
-        self.inner.vfs.existing_subdirectory(&directory(name))
+        let directory = directory(self.state()?.catalogue.directory_of(name));
+        self.inner.vfs.existing_subdirectory(&directory)
     }
 
     pub(crate) fn options(&self) -> &DbOptions {
         &self.inner.options
+    }
+
+    /// Keeps tables on their engines until the guard is dropped.
+    pub(crate) fn hold_switches(&self) -> RwLockReadGuard<'_, ()> {
+        self.inner.switches.read()
     }
 
     fn state(&self) -> Result<parking_lot::MutexGuard<'_, OpenTables>> {

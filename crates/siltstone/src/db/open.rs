@@ -14,7 +14,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_runtime::{Events, Scheduler};
 use siltstone_vfs::{Disk, LockGuard, Overlay, Vfs};
@@ -171,7 +171,8 @@ impl Db {
         let listeners = std::mem::take(&mut options.listeners);
         options.env.events = Events::new(listeners, options.env.clock.clone())?;
         let (open, lock) = (Mutex::new(open), Mutex::new(Some(lock)));
-        let inner = Inner { vfs, path, options, shared, batches, open, lock };
+        let switches = RwLock::default();
+        let inner = Inner { vfs, path, options, shared, batches, open, switches, lock };
         Ok(Db { inner: Arc::new(inner) })
     }
 }

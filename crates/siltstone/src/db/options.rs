@@ -15,6 +15,7 @@
 //! Invariant: the catalogue has the options of the next open before one of them is in force. If the
 //! table refuses them, it gets its old options back.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -136,6 +137,10 @@ impl OptionStore for Inner {
 
     fn swap_places(self: Arc<Self>, first: &Table, second: &Table) -> Result<()> {
         Db { inner: self }.swap_places(first, second)
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 }
 

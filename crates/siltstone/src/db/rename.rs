@@ -55,14 +55,16 @@ impl Db {
         if open.catalogue.tables.contains_key(to) {
             return Err(Error::Invalid(format!("cannot rename '{from}': there is a table '{to}'")));
         }
+        open.check_not_moving(from)?;
+        let directory_name = open.catalogue.directory_of(from).to_owned();
         let vfs = self.inner.vfs.as_ref();
         self.check_not_unlisted(&open, to)?;
         let refuse = |reason: &str| {
-            let path = format!("{}/{}", vfs.name(), directory(from));
+            let path = format!("{}/{}", vfs.name(), directory(&directory_name));
             Err(Error::Refused { path, reason: reason.to_owned() })
         };
-        if engines::has_external_files(&spec.engine, vfs.subdirectory(&directory(from))?.as_ref())?
-        {
+        let source = vfs.subdirectory(&directory(&directory_name))?;
+        if engines::has_external_files(&spec.engine, source.as_ref())? {
             return refuse(
                 "a table with files in another directory cannot be renamed; export and import it",
             );
@@ -82,29 +84,29 @@ impl Db {
         open.replace_catalogue(vfs, catalogue.clone())?;
         // What a dropped table or an interrupted rename left.
         remove_files(vfs, to)?;
-        link_files(vfs, from, to)?;
+        link_files(source.as_ref(), vfs, to)?;
         catalogue.pending.remove(to);
         catalogue.tables.remove(from);
+        catalogue.directories.remove(from);
         catalogue.tables.insert(to.to_owned(), spec);
         if let Some(id) = catalogue.ids.remove(from) {
             catalogue.ids.insert(to.to_owned(), id);
         }
         catalogue.rename_place(from, to);
-        catalogue.pending.insert(from.to_owned());
+        catalogue.pending.insert(directory_name.clone());
         open.replace_catalogue(vfs, catalogue.clone())?;
-        remove_files(vfs, from)?;
-        catalogue.pending.remove(from);
+        remove_files(vfs, &directory_name)?;
+        catalogue.pending.remove(&directory_name);
         open.replace_catalogue(vfs, catalogue)
     }
 }
 
-/// Gives every file in the directory of `from` the same name in the directory of `to`, durably.
-fn link_files(vfs: &dyn Vfs, from: &str, to: &str) -> Result<()> {
-    let source = vfs.subdirectory(&directory(from))?;
+/// Gives every file in `source` the same name in the directory of `to`, durably.
+fn link_files(source: &dyn Vfs, vfs: &dyn Vfs, to: &str) -> Result<()> {
     let target = vfs.subdirectory(&directory(to))?;
     for name in source.list()? {
         if !source.link(&name, target.as_ref(), &name)? {
-            copy(source.as_ref(), target.as_ref(), &name)?;
+            copy(source, target.as_ref(), &name)?;
         }
     }
     target.sync_dir(Purpose::Maintenance)

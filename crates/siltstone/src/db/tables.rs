@@ -25,6 +25,7 @@ use crate::catalogue::{self, TableSpec};
 use crate::names::directory;
 use crate::observed::ObservedEngine;
 use crate::read_only::ReadOnly;
+use crate::recorded::{RecordedEngine, WriteRecorder};
 use crate::table::TableOptions;
 use crate::{Table, engines, trace};
 
@@ -48,13 +49,15 @@ impl Db {
         self.check_hooks(name, &spec.engine)?;
         self.check_encryption(name, &spec)?;
         // An engine would create a new table in an empty directory.
-        if self.are_files_missing(name, &spec)? {
-            let path = format!("{}/{}", self.inner.vfs.name(), directory(name));
+        if self.are_files_missing(open.catalogue.directory_of(name), &spec)? {
+            let directory = directory(open.catalogue.directory_of(name));
+            let path = format!("{}/{directory}", self.inner.vfs.name());
             let reason =
                 "the table's files are missing, though CATALOG names it; put them back from a copy";
             return Err(Error::corruption(path, 0, reason));
         }
-        let table = self.open_table(name, &spec, open.catalogue.ids.get(name).copied())?;
+        let (catalogue, id) = (&open.catalogue, open.catalogue.ids.get(name).copied());
+        let table = self.open_table(name, catalogue.directory_of(name), &spec, id)?;
         open.tables.insert(name.to_owned(), table.clone());
         Ok(table)
     }
@@ -128,7 +131,7 @@ impl Db {
         open.replace_catalogue(vfs, catalogue.clone())?;
         // A dropped table or an interrupted creation may have left files.
         remove_files(vfs, name)?;
-        let table = self.open_table(name, &spec, None)?;
+        let table = self.open_table(name, name, &spec, None)?;
         catalogue.tables.insert(name.to_owned(), spec);
         catalogue.pending.remove(name);
         open.replace_catalogue(vfs, catalogue)?;
@@ -144,10 +147,12 @@ impl Db {
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.check_writable()?;
         let mut open = self.state()?;
+        open.check_not_moving(name)?;
         let mut catalogue = open.catalogue.clone();
         if catalogue.tables.remove(name).is_none() {
             return Err(Error::Invalid(format!("no table '{name}' to drop")));
         }
+        let directory = catalogue.directories.remove(name).unwrap_or_else(|| name.to_owned());
         if let Some(table) = open.tables.remove(name) {
             match table.engine().close() {
                 // Its files are removed anyway.
@@ -157,13 +162,13 @@ impl Db {
         }
         let id = catalogue.ids.remove(name);
         catalogue.remove_place(name);
-        catalogue.pending.insert(name.to_owned());
+        catalogue.pending.insert(directory.clone());
         let vfs = self.inner.vfs.as_ref();
         open.replace_catalogue(vfs, catalogue.clone())?;
         // Until then other tables depend on its parts of batches.
         id.into_iter().for_each(|id| self.inner.batches.forget(id));
-        remove_files(vfs, name)?;
-        catalogue.pending.remove(name);
+        remove_files(vfs, &directory)?;
+        catalogue.pending.remove(&directory);
         open.replace_catalogue(vfs, catalogue)
     }
 
@@ -182,12 +187,13 @@ impl Db {
     /// # Errors
     /// [`Error::Invalid`] if there is no such table; I/O errors.
     pub fn are_table_files_missing(&self, name: &str) -> Result<bool> {
-        let spec = self.spec_of(name)?;
-        self.are_files_missing(name, &spec)
+        let open = self.state()?;
+        let spec = self.spec(&open, name)?;
+        self.are_files_missing(open.catalogue.directory_of(name), &spec)
     }
 
-    fn are_files_missing(&self, name: &str, spec: &TableSpec) -> Result<bool> {
-        let (vfs, directory) = (&self.inner.vfs, directory(name));
+    fn are_files_missing(&self, directory_name: &str, spec: &TableSpec) -> Result<bool> {
+        let (vfs, directory) = (&self.inner.vfs, directory(directory_name));
         if !engines::has_files(&spec.engine) {
             return Ok(false);
         }
@@ -195,11 +201,11 @@ impl Db {
         Ok(!exists || vfs.subdirectory(&directory)?.list()?.is_empty())
     }
 
-    /// Refuses a name whose directory exists though the catalogue does not list it.
+    /// Refuses the name of a directory, without the prefix, that exists though the catalogue does
+    /// not list it.
     pub(super) fn check_not_unlisted(&self, open: &OpenTables, name: &str) -> Result<()> {
         let vfs = self.inner.vfs.as_ref();
-        let is_listed =
-            open.catalogue.tables.contains_key(name) || open.catalogue.pending.contains(name);
+        let is_listed = open.catalogue.has_directory(name) || open.catalogue.pending.contains(name);
         if is_listed || !vfs.has_subdirectory(&directory(name))? {
             return Ok(());
         }
@@ -212,12 +218,12 @@ impl Db {
     }
 
     /// Checks that an encrypted store can have the table.
-    fn check_encryption(&self, name: &str, spec: &TableSpec) -> Result<()> {
+    pub(super) fn check_encryption(&self, name: &str, spec: &TableSpec) -> Result<()> {
         engines::check_encryption(&self.inner.options.encryption, name, &spec.engine, &spec.options)
     }
 
     /// Checks that the engine has the hooks that the options have for the table.
-    fn check_hooks(&self, name: &str, engine: &str) -> Result<()> {
+    pub(super) fn check_hooks(&self, name: &str, engine: &str) -> Result<()> {
         let options = &self.inner.options;
         if options.compaction_filters.contains_key(name) {
             engines::check_compaction_filter(name, engine)?;
@@ -228,9 +234,16 @@ impl Db {
         }
     }
 
-    fn open_table(&self, name: &str, spec: &TableSpec, id: Option<u64>) -> Result<Table> {
+    /// Opens the table in a directory, whose name is without the prefix.
+    pub(super) fn open_table(
+        &self,
+        name: &str,
+        directory_name: &str,
+        spec: &TableSpec,
+        id: Option<u64>,
+    ) -> Result<Table> {
         trace::span!("open_table", table = name, engine = spec.engine);
-        let vfs = self.inner.vfs.subdirectory(&directory(name))?;
+        let vfs = self.inner.vfs.subdirectory(&directory(directory_name))?;
         let vfs: Arc<dyn Vfs> = Arc::new(MeteredVfs::new(vfs));
         let options = &self.inner.options;
         let shared = &self.inner.shared;
@@ -248,18 +261,21 @@ impl Db {
         if options.read_only {
             engine = Arc::new(ReadOnly::new(engine, self.inner.vfs.name()));
         }
+        let recorder: Arc<WriteRecorder> = Arc::default();
+        engine = Arc::new(RecordedEngine::new(engine, recorder.clone()));
         let table = Table::with(name, engine, options.env.clock.clone(), &options.transactions);
         let mut in_force = spec.options.clone();
         shared.remove_from(&spec.engine, &mut in_force);
         let store: Weak<Inner> = Arc::downgrade(&self.inner);
         let member = Member::new(id, self.inner.batches.clone());
-        Ok(table.of_store(member, TableOptions::new(store, in_force)))
+        Ok(table.of_store(member, TableOptions::new(store, in_force, recorder)))
     }
 }
 
-/// Removes the directory of a table, if there is one, and the table's files in other directories.
-pub(super) fn remove_files(vfs: &dyn Vfs, table: &str) -> Result<()> {
-    let directory = directory(table);
+/// Removes a directory of a table, if there is one, and the table's files in other directories. The
+/// name is without the prefix.
+pub(super) fn remove_files(vfs: &dyn Vfs, directory_name: &str) -> Result<()> {
+    let directory = directory(directory_name);
     if !vfs.has_subdirectory(&directory)? {
         return Ok(());
     }

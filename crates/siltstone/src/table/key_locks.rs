@@ -46,6 +46,11 @@ impl KeyLocks {
         self.stripes[self.stripe(key)].write()
     }
 
+    /// Waits until no write is in progress, and keeps others from starting.
+    pub(super) fn lock_all(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
+        self.stripes.iter().map(RwLock::write).collect()
+    }
+
     fn share_stripes(&self, stripes: u64) -> SharedGuard<'_> {
         let mut shared = SharedGuard(None, Vec::new());
         for (index, stripe) in self.stripes.iter().enumerate() {

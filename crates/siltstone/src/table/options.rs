@@ -8,6 +8,7 @@
 //!
 //! The store implements the change, because it owns the catalogue ([`OptionStore`]).
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
@@ -15,6 +16,7 @@ use parking_lot::Mutex;
 use siltstone_engine::{Error, Result};
 
 use super::Table;
+use crate::recorded::WriteRecorder;
 
 /// Options by name.
 pub(crate) type Options = BTreeMap<String, String>;
@@ -26,6 +28,9 @@ pub(crate) trait OptionStore: Send + Sync {
 
     /// See [`Table::swap_places`].
     fn swap_places(self: Arc<Self>, first: &Table, second: &Table) -> Result<()>;
+
+    /// The store itself.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
 /// The options of an open table of a store.
@@ -33,15 +38,31 @@ pub(crate) struct TableOptions {
     store: Weak<dyn OptionStore>,
     /// Changed by the store alone, while it has locked its catalogue.
     pub(crate) in_force: Mutex<Options>,
+    /// Records what is written while the table moves to another engine.
+    pub(crate) recorder: Arc<WriteRecorder>,
 }
 
 impl TableOptions {
-    pub(crate) fn new(store: Weak<dyn OptionStore>, in_force: Options) -> Self {
-        TableOptions { store, in_force: Mutex::new(in_force) }
+    pub(crate) fn new(
+        store: Weak<dyn OptionStore>,
+        in_force: Options,
+        recorder: Arc<WriteRecorder>,
+    ) -> Self {
+        TableOptions { store, in_force: Mutex::new(in_force), recorder }
     }
 }
 
 impl Table {
+    /// The store of the table, if it is in one that is open.
+    pub(crate) fn store(&self) -> Option<Arc<dyn OptionStore>> {
+        self.options.as_ref()?.store.upgrade()
+    }
+
+    /// The record of the table's writes, if it is in a store.
+    pub(crate) fn recorder(&self) -> Option<&Arc<WriteRecorder>> {
+        self.options.as_ref().map(|options| &options.recorder)
+    }
+
     /// Exchanges the places in which servers show two tables of one store, atomically and durably
     /// ([`Catalogue::in_place_of`](crate::catalogue::Catalogue::in_place_of)). Their names,
     /// directories and contents stay as they are. Earlier versions refuse the store from then on,

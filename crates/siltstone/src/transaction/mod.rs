@@ -61,7 +61,7 @@ use siltstone_engine::{
 pub(crate) use live_bounds::End;
 pub(crate) use manager::TransactionManager;
 pub use options::TransactionOptions;
-pub(crate) use order::{OpenTransaction, TrackedWrite};
+pub(crate) use order::{ExclusiveOrder, OpenTransaction, TrackedWrite};
 pub use overlay::Overlay;
 pub use retry::Retry;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
+use parking_lot::{MutexGuard, RwLockWriteGuard};
 use siltstone_engine::{ReadPoint, Result, WriteBatch};
 
 use super::commit_history::Group;
@@ -47,6 +47,12 @@ pub(crate) struct CommitOrder<'m> {
     _lock: MutexGuard<'m, ()>,
 }
 
+/// No group is validated or written, and no write is in progress that is not recorded.
+pub(crate) struct ExclusiveOrder<'m> {
+    _unrecorded: RwLockWriteGuard<'m, usize>,
+    _order: CommitOrder<'m>,
+}
+
 /// A commit whose reads are valid.
 pub(crate) struct ValidatedCommit<'m> {
     order: CommitOrder<'m>,
@@ -65,6 +71,12 @@ impl TransactionManager {
     /// Waits for the group in progress.
     pub(crate) fn lock_order(&self) -> CommitOrder<'_> {
         CommitOrder { manager: self, _lock: self.order.lock() }
+    }
+
+    /// Waits for all writes in progress, and blocks others.
+    pub(crate) fn exclude_writes(&self) -> ExclusiveOrder<'_> {
+        let order = self.lock_order();
+        ExclusiveOrder { _unrecorded: self.active.write(), _order: order }
     }
 
     /// Waits for the group in progress, and records `batch` as the next one.

@@ -28,6 +28,7 @@ mod reader_process;
 mod rename_table;
 mod serializability;
 mod support;
+mod table_move;
 mod transaction_power_cuts;
 mod transactions;
 mod try_write;
