@@ -66,7 +66,7 @@ impl<'w, 'r> Collection<'w, 'r> {
                 return Err(Error::WrongType { wanted: kind, found });
             }
             None => {
-                let version = writes.next_version();
+                let version = writes.keyspace().next_version();
                 let encoding =
                     if kind == Kind::Set { Encoding::Integers } else { Encoding::Compact };
                 let stream = StreamState { next_group: 1, ..StreamState::default() };
@@ -169,6 +169,18 @@ impl<'w, 'r> Collection<'w, 'r> {
         self.writes.delete(key);
     }
 
+    /// Whether to delete so many adjacent rows as a range.
+    pub(crate) fn deletes_as_range(&self, rows: u64) -> bool {
+        rows >= self.writes.keyspace().min_range_rows()
+    }
+
+    /// Deletes the rows from `start` to before `end`, if [`deletes_as_range`] of their number.
+    ///
+    /// [`deletes_as_range`]: Self::deletes_as_range
+    pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) {
+        self.writes.delete_range(start, end);
+    }
+
     pub(crate) fn scan(
         &self,
         range: &KeyRange,
@@ -213,7 +225,7 @@ impl<'w, 'r> Collection<'w, 'r> {
             self.is_stored = false;
             self.expires_at = None;
             // Elements may be left: a later one must not meet them.
-            self.metadata.version = self.writes.next_version();
+            self.metadata.version = self.writes.keyspace().next_version();
             self.metadata.field_expiry = None;
             self.is_new = true;
             return;
@@ -223,6 +235,15 @@ impl<'w, 'r> Collection<'w, 'r> {
             self.writes.put(&owner_key(self.metadata.version), self.key, None);
             self.is_stored = true;
         }
+    }
+
+    /// Leaves all element rows behind, as if the collection were removed: the caller puts the rows
+    /// of the `kept` elements, which are not none, and saves.
+    pub(crate) fn begin_again(&mut self, kept: u64) {
+        self.writes.delete(&owner_key(self.metadata.version));
+        self.metadata.version = self.writes.keyspace().next_version();
+        self.metadata.count = kept;
+        self.is_stored = false;
     }
 
     /// Rows of a space whose elements are found by their names, from a hash on: at least `count` if

@@ -66,6 +66,14 @@ impl Collections {
         Ok(Collections { table, keyspace, clock, locks, hasher: RandomState::new() })
     }
 
+    /// With another number of adjacent rows from which on an operation deletes them as a range
+    /// instead of one by one; 4,096 unless given. For tests on a table that has such deletions.
+    #[must_use]
+    pub fn with_min_range_rows(mut self, rows: u64) -> Self {
+        self.keyspace = self.keyspace.with_min_range_rows(rows);
+        self
+    }
+
     /// The table.
     pub fn table(&self) -> &Table {
         &self.table

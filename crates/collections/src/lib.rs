@@ -22,6 +22,7 @@
 //! | [`write_set`] | operations collected into one batch; removal, expiry, renaming, copying |
 //! | [`collection`] | common base of all types |
 //! | [`hash`], [`list`], [`set`], [`sorted_set`] | the types |
+//! | [`sorted_set_removal`] | removal of adjacent members of sorted sets |
 //! | [`field_expiry`] | expiry of a hash's fields |
 //! | [`stream`], [`stream_groups`], [`stream_id`] | streams, their consumer groups, ids of entries |
 //! | [`user_keys`] | a cursor over user keys alone |
@@ -50,6 +51,7 @@ mod pending_rows;
 pub mod rows;
 pub mod set;
 pub mod sorted_set;
+pub mod sorted_set_removal;
 pub mod stream;
 pub mod stream_groups;
 pub mod stream_id;
@@ -71,6 +73,7 @@ pub use pending_rows::ROW_OVERHEAD_BYTES;
 pub use rows::{EngineRows, Order, OverlayRows, Row, Rows};
 pub use set::Set;
 pub use sorted_set::{MemberRange, ScoreRange, SortedSet};
+pub use sorted_set_removal::MemberSelection;
 pub use stream::{Stream, TrimTo, fields};
 pub use stream_groups::{Consumer, Group, PendingEntry};
 pub use stream_id::StreamId;

@@ -72,7 +72,18 @@ impl<'w, 'r> List<'w, 'r> {
         self.0.put(&key, value);
     }
 
+    /// Deletes the rows of positions from the front or up to the back.
     fn delete(&mut self, positions: Range<u64>) {
+        let Range { start, end } = positions;
+        if self.0.deletes_as_range(end.saturating_sub(start)) {
+            // No rows are before the front or behind the back. Ranges that begin or end there
+            // replace those of earlier operations.
+            let first = if start == 0 { 0 } else { self.0.metadata.head + start };
+            let after = if end == self.len() { u64::MAX } else { self.0.metadata.head + end };
+            let key = |index: u64| self.0.element(Space::Indices, &index.to_be_bytes(), &[]);
+            let (first, after) = (key(first), key(after));
+            return self.0.delete_range(&first, &after);
+        }
         for position in positions {
             let key = self.key(position as i64);
             self.0.delete(&key);
@@ -263,8 +274,8 @@ impl<'w, 'r> List<'w, 'r> {
         Ok(gone)
     }
 
-    /// Keeps only a range of positions. Cost: a deletion per element removed, or nothing if all
-    /// are.
+    /// Keeps only a range of positions. Cost: a deletion per element removed; nothing if all are,
+    /// and one per end if they are thousands.
     pub fn trim(&mut self, positions: Range<u64>) {
         let count = self.len();
         let end = positions.end.min(count);

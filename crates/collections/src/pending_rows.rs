@@ -2,7 +2,7 @@
 //!
 //! Most operations write a few rows. They go to a batch, whose operations are searched one after
 //! the other, so a write allocates nothing and the batch is ready at the end. An operation that
-//! writes more rows continues in an [`Overlay`].
+//! writes more rows, or deletes a range of them, continues in an [`Overlay`].
 //!
 //! Invariant: the batch, or the overlay, has each row once.
 
@@ -67,6 +67,17 @@ impl PendingRows {
             others.for_each(|other| _ = self.batch.push(other));
             self.batch.push(op);
         }
+    }
+
+    /// Deletes the rows from `start` to before `end`, and drops earlier writes of them.
+    pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) {
+        let mut overlay = self.overlay.take().unwrap_or_else(|| {
+            let mut overlay = Overlay::default();
+            overlay.apply(&std::mem::take(&mut self.batch));
+            overlay
+        });
+        overlay.delete_range(start, Some(end));
+        self.overlay = Some(overlay);
     }
 
     /// The writes in the order of their rows. Cost: nothing, or a copy of a batch.

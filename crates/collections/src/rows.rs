@@ -191,8 +191,15 @@ impl Rows for OverlayRows<'_> {
             let visible = entry.filter(|entry| !entry.is_expired(self.now));
             visible.is_none_or(|entry| visit(Row::of_entry(key, entry)))
         };
-        if !self.writes.is_cleared() {
-            self.below.scan(range, order, &mut |row| {
+        let mut parts = self.writes.undeleted(range);
+        if order == Order::Descending {
+            parts.reverse();
+        }
+        for part in &parts {
+            if is_stopped {
+                break;
+            }
+            self.below.scan(part, order, &mut |row| {
                 while let Some((written, entry)) = pending
                     && is_before(written, row.key)
                 {

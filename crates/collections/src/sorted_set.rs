@@ -66,8 +66,15 @@ impl MemberRange {
 /// Receives member and score; returns whether to continue.
 pub type VisitMember<'v> = dyn FnMut(&[u8], f64) -> bool + 'v;
 
-fn score_in(value: &[u8]) -> f64 {
+pub(crate) fn score_in(value: &[u8]) -> f64 {
     value.first_chunk().map_or(0.0, |bits| f64::from_bits(u64::from_be_bytes(*bits)))
+}
+
+/// Member and score in the key of a row by score. The sign of zero is lost.
+pub(crate) fn member_and_score(key: &[u8]) -> (&[u8], f64) {
+    let rest = key.get(ELEMENT_PREFIX_BYTES..).unwrap_or_default();
+    let code = rest.first_chunk().map_or(0, |code| u64::from_be_bytes(*code));
+    (rest.get(SCORE_BYTES..).unwrap_or_default(), score_of(code))
 }
 
 impl<'w, 'r> SortedSet<'w, 'r> {
@@ -102,7 +109,7 @@ impl<'w, 'r> SortedSet<'w, 'r> {
         Ok(self.0.get(&self.0.hashed(Space::Members, member))?.map(|value| score_in(&value)))
     }
 
-    fn score_key(&self, score: f64, member: &[u8]) -> Vec<u8> {
+    pub(crate) fn score_key(&self, score: f64, member: &[u8]) -> Vec<u8> {
         self.0.element(Space::Scores, &score_code(score).to_be_bytes(), member)
     }
 
@@ -122,11 +129,17 @@ impl<'w, 'r> SortedSet<'w, 'r> {
         }
         self.0.metadata.count += u64::from(old.is_none());
         self.0.raise_encoding(self.0.limits().sorted_set, member.len());
+        self.put_rows(member, score);
+        self.0.save();
+        Ok(old)
+    }
+
+    /// Puts both rows of a member.
+    pub(crate) fn put_rows(&mut self, member: &[u8], score: f64) {
+        let key = self.0.hashed(Space::Members, member);
         self.0.put(&key, &score.to_bits().to_be_bytes());
         let by_score = self.score_key(score, member);
         self.0.put(&by_score, &[]);
-        self.0.save();
-        Ok(old)
     }
 
     /// Removes a member, and returns its score.
@@ -154,9 +167,8 @@ impl<'w, 'r> SortedSet<'w, 'r> {
             return Ok(());
         }
         self.0.scan(range, order, &mut |row| {
-            let rest = row.key.get(ELEMENT_PREFIX_BYTES..).unwrap_or_default();
-            let code = rest.first_chunk().map_or(0, |code| u64::from_be_bytes(*code));
-            visit(rest.get(SCORE_BYTES..).unwrap_or_default(), score_of(code))
+            let (member, score) = member_and_score(row.key);
+            visit(member, score)
         })
     }
 

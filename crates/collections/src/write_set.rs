@@ -261,6 +261,14 @@ impl<'r> WriteSet<'r> {
         self.push(Op::Delete { key });
     }
 
+    /// Deletes the rows from `start` to before `end`. The table must have range deletions.
+    pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) {
+        self.is_changed = true;
+        if !self.exceeds_limit() {
+            self.writes.delete_range(start, end);
+        }
+    }
+
     /// Adds a write, unless the limit is exceeded.
     fn push(&mut self, op: Op<'_>) {
         if !self.exceeds_limit() {
@@ -311,8 +319,8 @@ impl<'r> WriteSet<'r> {
         self.lookups
     }
 
-    pub(crate) fn next_version(&self) -> u64 {
-        self.keyspace.next_version()
+    pub(crate) fn keyspace(&self) -> &'r Keyspace {
+        self.keyspace
     }
 
     /// The value that is stored at a user's key.
@@ -422,7 +430,7 @@ impl<'r> WriteSet<'r> {
             self.put(&stored_key(to), &stored.entry.value, stored.entry.expires_at);
             return Ok(true);
         };
-        let copy = Metadata { version: self.next_version(), ..metadata };
+        let copy = Metadata { version: self.keyspace.next_version(), ..metadata };
         let (mut elements, mut bytes) = (Vec::new(), 0);
         let max_bytes = self.max_bytes;
         source.scan(&elements_of(metadata.version), Order::Ascending, &mut |row| {

@@ -13,7 +13,7 @@
 //! | `source`, `sink` | numbers, lengths and strings, read and written |
 //! | `packed`, `listpack`, `ziplist`, `zipmap`, `intset` | small collections in one string |
 //! | `modules` | names of module types |
-//! | [`stream`], [`value`], `expiring_hash` | values, byte by byte |
+//! | [`stream`], `stream_node`, [`value`], `expiring_hash` | values, byte by byte |
 //! | [`payload`] | DUMP and RESTORE |
 //! | [`libraries`] | FUNCTION DUMP and FUNCTION RESTORE |
 //! | [`mod@file`] | whole dump files |
@@ -46,6 +46,7 @@ mod sink;
 mod source;
 pub mod store;
 pub mod stream;
+mod stream_node;
 pub mod value;
 mod ziplist;
 mod zipmap;

@@ -6,8 +6,8 @@
 use std::fmt;
 
 use siltstone_collections::{
-    Encoding, End, Error, Hash, List, Order, ScoreRange, Set, SortedSet, StoredValue,
-    Stream as StoredStream, StreamId, WriteSet, fields,
+    Encoding, End, Error, Hash, List, Order, ROW_OVERHEAD_BYTES, ScoreRange, Set, SortedSet,
+    StoredValue, Stream as StoredStream, StreamId, WriteSet, fields,
 };
 
 use crate::stream::{PendingEntry, Stream, StreamConsumer, StreamEntry, StreamGroup};
@@ -51,7 +51,8 @@ fn distinct(is_new: bool) -> Result<(), StoreError> {
 
 impl Value {
     /// Reads the value at a key, and the representation that Redis would have. `stored` is what is
-    /// there. Cost: a step per element, and all of them in memory.
+    /// there. `None`: the elements of a collection take more than `max_bytes`, each with its bytes
+    /// and [`ROW_OVERHEAD_BYTES`]. Cost: a step per element, and all of them in memory.
     ///
     /// # Errors
     /// Those of reads.
@@ -59,43 +60,63 @@ impl Value {
         writes: &mut WriteSet<'_>,
         key: &[u8],
         stored: StoredValue,
-    ) -> Result<(Self, Encoding), Error> {
+        max_bytes: usize,
+    ) -> Result<Option<(Self, Encoding)>, Error> {
         let Some(metadata) = stored.metadata else {
-            return Ok((Value::String(stored.entry.value), Encoding::Compact));
+            return Ok(Some((Value::String(stored.entry.value), Encoding::Compact)));
         };
+        let mut room = Room(Some(max_bytes));
         use siltstone_collections::Kind;
         let value = match metadata.kind {
-            Kind::List => Value::List(List::open(writes, key)?.range(0..metadata.count)?),
-            Kind::Set => Value::Set(Set::open(writes, key)?.members()?),
+            Kind::List => {
+                let mut elements = Vec::new();
+                let list = List::open(writes, key)?;
+                list.for_each(0..metadata.count, Order::Ascending, &mut |_, element| {
+                    elements.push(element.to_vec());
+                    room.take(element.len())
+                })?;
+                Value::List(elements)
+            }
+            Kind::Set => {
+                let mut members = Vec::new();
+                Set::open(writes, key)?.for_each(&mut |member| {
+                    members.push(member.to_vec());
+                    room.take(member.len())
+                })?;
+                Value::Set(members)
+            }
             Kind::SortedSet => {
                 let mut members = Vec::new();
                 let set = SortedSet::open(writes, key)?;
                 set.for_each(ScoreRange::ALL, Order::Ascending, &mut |member, score| {
                     members.push((member.to_vec(), score));
-                    true
+                    room.take(member.len())
                 })?;
                 Value::SortedSet(members)
             }
             Kind::Hash => {
-                let mut fields = Vec::new();
                 let hash = Hash::open(writes, key)?;
                 if hash.metadata().field_expiry.is_none_or(|expiry| expiry.fields == 0) {
+                    let mut fields = Vec::new();
                     hash.for_each(&mut |field, value| {
                         fields.push((field.to_vec(), value.to_vec()));
-                        true
+                        room.take(field.len() + value.len())
                     })?;
-                    return Ok((Value::Hash(fields), metadata.encoding));
+                    Value::Hash(fields)
+                } else {
+                    let mut fields = Vec::new();
+                    hash.for_each_with_expiry(&mut |field, value, expires_at| {
+                        fields.push((field.to_vec(), value.to_vec(), expires_at));
+                        room.take(field.len() + value.len())
+                    })?;
+                    Value::ExpiringHash(fields)
                 }
-                let mut fields = Vec::new();
-                hash.for_each_with_expiry(&mut |field, value, expires_at| {
-                    fields.push((field.to_vec(), value.to_vec(), expires_at));
-                    true
-                })?;
-                Value::ExpiringHash(fields)
             }
-            Kind::Stream => Value::Stream(read_stream(&StoredStream::open(writes, key)?)?),
+            Kind::Stream => {
+                Value::Stream(read_stream(&StoredStream::open(writes, key)?, &mut room)?)
+            }
         };
-        Ok((value, metadata.encoding))
+        Ok(room.is_left().then_some((value, metadata.encoding)))
     }
 
     /// Adds the elements to the value at a key, which has this type or is missing. A string
@@ -184,7 +205,23 @@ impl Value {
     }
 }
 
-fn read_stream(stored: &StoredStream<'_, '_>) -> Result<Stream, Error> {
+/// The memory that is left for the elements of a value; `None` once they have taken more.
+struct Room(Option<usize>);
+
+impl Room {
+    /// Takes the memory of an element, and returns whether to go on.
+    fn take(&mut self, bytes: usize) -> bool {
+        self.0 = self.0.and_then(|left| left.checked_sub(bytes + ROW_OVERHEAD_BYTES));
+        self.is_left()
+    }
+
+    fn is_left(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+/// Reads a stream; beyond the room not all of it.
+fn read_stream(stored: &StoredStream<'_, '_>, room: &mut Room) -> Result<Stream, Error> {
     let state = *stored.state();
     let mut stream = Stream {
         last: state.last,
@@ -195,9 +232,12 @@ fn read_stream(stored: &StoredStream<'_, '_>) -> Result<Stream, Error> {
     stored.for_each(StreamId::MIN..=StreamId::MAX, Order::Ascending, &mut |id, encoded| {
         let fields = fields(encoded).map(<[u8]>::to_vec).collect();
         stream.entries.push(StreamEntry { id, fields });
-        true
+        room.take(encoded.len())
     })?;
     for group in stored.groups()? {
+        if !room.take(group.name.len()) {
+            break;
+        }
         let consumers = stored.consumers(&group)?;
         let mut pending = Vec::new();
         let ids = StreamId::MIN..=StreamId::MAX;
@@ -210,7 +250,7 @@ fn read_stream(stored: &StoredStream<'_, '_>) -> Result<Stream, Error> {
                 delivered_at: entry.delivered_at,
                 deliveries: entry.deliveries,
             }));
-            true
+            room.take(0)
         })?;
         let consumers = consumers.into_iter().map(|consumer| StreamConsumer {
             name: consumer.name,

@@ -79,7 +79,7 @@ fn stored(store: &str, keys: &[&[u8]]) -> Vec<Option<(Value, Option<u64>)>> {
         let read = collections.with(&[key], Durability::Buffered, |writes| {
             let Some(stored) = writes.stored(key)? else { return Ok(None) };
             let expires_at = stored.entry.expires_at;
-            let mut value = Value::read(writes, key, stored)?.0;
+            let mut value = Value::read(writes, key, stored, usize::MAX)?.unwrap().0;
             match &mut value {
                 Value::Set(members) => members.sort(),
                 Value::Hash(fields) => fields.sort(),

@@ -30,6 +30,7 @@ mod barrier;
 mod elections;
 mod filtering;
 mod first_start;
+mod opening;
 mod options;
 mod registration;
 #[cfg(test)]
@@ -46,25 +47,22 @@ mod view;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use raft::eraftpb::{ConfState, Message, MessageType};
-use raft::{Config, RawNode, ReadOnlyOption};
-use siltstone_engine::{Durability, Engine, Error, Result, WriteBatch};
+use raft::RawNode;
+use raft::eraftpb::{Message, MessageType};
+use siltstone_engine::{Engine, Error, Result, WriteBatch};
 use siltstone_structures::SplitMix64;
 use siltstone_vfs::Vfs;
 
-use crate::applied::{Applied, check_user_batch};
+use crate::applied::check_user_batch;
 use crate::budget::Budget;
-use crate::identities::{Identities, Stage};
-use crate::log::{LogIdentity, Marker, RaftLog, lost};
+use crate::identities::Identities;
+use crate::log::lost;
 use crate::membership::{self, Change};
 use crate::packet::{ChunkAck, Envelope, Packet};
 use crate::planted::{Fault, is_planted};
 use crate::requests::{Event, Rejection, RequestId, Requests};
 use crate::store::Store;
-use crate::stream::{
-    CatchUp, IncomingSnapshot, OpenTable, OutgoingSnapshot, StagedTable, is_table_name, open_table,
-    table_name,
-};
+use crate::stream::{CatchUp, IncomingSnapshot, OpenTable, OutgoingSnapshot, StagedTable};
 
 pub use first_start::is_new;
 pub use options::{GroupOptions, TableFilter};
@@ -72,18 +70,8 @@ pub use view::PeerStatus;
 
 pub(crate) use first_start::LOCK_FILE;
 
-use first_start::{Registration, first_stage, remove_remains};
-use options::MAX_ELECTION_WAITS;
+use first_start::Registration;
 use round::encode_batch;
-
-/// The number of a new node's table.
-const FIRST_TABLE: u64 = 1;
-/// The maximum size of entries that are appended and not committed, in bytes.
-const MAX_UNCOMMITTED_BYTES: u64 = 64 << 20;
-/// The entries of one message, in bytes.
-const MAX_MESSAGE_BYTES: u64 = 1 << 20;
-/// The committed entries that are applied in one batch, in bytes.
-const MAX_APPLY_BYTES: u64 = 8 << 20;
 
 /// The result of [`Group::ready`].
 #[derive(Debug, Default)]
@@ -131,150 +119,6 @@ pub struct Group {
 }
 
 impl Group {
-    /// Creates a node in an empty directory. The first nodes of a group all have the same `voters`;
-    /// a node that joins later has none. It is durable once this returns. If it was interrupted, it
-    /// may be repeated ([`is_new`]).
-    ///
-    /// # Errors
-    /// `Refused` if a node lives in the directory; those of the table; I/O errors.
-    pub fn create(
-        vfs: Arc<dyn Vfs>,
-        open: OpenTable,
-        options: GroupOptions,
-        voters: &[u64],
-    ) -> Result<Self> {
-        if !is_new(vfs.as_ref())? {
-            let reason =
-                "a node lives here already; open it, or create the new one elsewhere".into();
-            return Err(Error::Refused { path: vfs.name(), reason });
-        }
-        let mut identities = Identities::create(vfs.clone())?;
-        // The file of an earlier version does not say so.
-        if identities.stage() != Stage::Creating {
-            identities.set_stage(Stage::Creating)?;
-        }
-        remove_remains(vfs.as_ref())?;
-        // An entry that all first nodes have in common: whoever joins later needs a snapshot.
-        let marker =
-            if voters.is_empty() { Marker::default() } else { Marker { index: 1, term: 1 } };
-        let mut applied = Applied { index: marker.index, term: marker.term, ..Applied::default() };
-        applied.set_members(ConfState { voters: voters.to_vec(), ..ConfState::default() });
-        let table = open_table(vfs.as_ref(), &open, FIRST_TABLE)?;
-        let mut batch = WriteBatch::new();
-        applied.put_into(&mut batch);
-        table.write(&batch, Durability::Synced)?;
-        let identity = LogIdentity { group: options.group, node: options.node };
-        let log = RaftLog::create(vfs.clone(), identity, marker, FIRST_TABLE)?;
-        identities.set_stage(first_stage(options.node, voters))?;
-        Self::start(vfs, open, options, identities, Store { log, applied }, table)
-    }
-
-    /// Opens a node.
-    ///
-    /// # Errors
-    /// If the log is damaged, missing or does not fit the table ([`crate::log::is_lost`]): the node
-    /// must be rebuilt under a new id. `Refused` if the node has still to be created. Those of the
-    /// table; I/O errors.
-    pub fn open(vfs: Arc<dyn Vfs>, open: OpenTable, options: GroupOptions) -> Result<Self> {
-        let identities = Identities::open(vfs.clone())?;
-        if identities.stage() == Stage::Creating {
-            let reason = "the node was not created to the end; create it again".into();
-            return Err(Error::Refused { path: vfs.name(), reason });
-        }
-        let identity = LogIdentity { group: options.group, node: options.node };
-        let log = RaftLog::open(vfs.clone(), identity)?;
-        let name = table_name(log.table());
-        // Others are of snapshots that were not complete, or were replaced.
-        for other in vfs.subdirectories()? {
-            if is_table_name(&other) && other != name {
-                vfs.remove_subdirectory(&other)?;
-            }
-        }
-        let path = format!("{}/{name}", vfs.name());
-        if !vfs.has_subdirectory(&name)? {
-            return Err(lost(path, "the node's table is missing"));
-        }
-        let table = open_table(vfs.as_ref(), &open, log.table())?;
-        let Some(applied) = Applied::read(table.as_ref(), None)? else {
-            return Err(lost(path, "the node's table has no applied index"));
-        };
-        let position = format!(
-            "the node's table has applied entry {} of term {}, and its log has entries {} to {}",
-            applied.index,
-            applied.term,
-            log.first_index(),
-            log.last_index()
-        );
-        if log.term(applied.index) != Some(applied.term) {
-            return Err(lost(path, &position));
-        }
-        Self::start(vfs, open, options, identities, Store { log, applied }, table)
-    }
-
-    fn start(
-        vfs: Arc<dyn Vfs>,
-        open: OpenTable,
-        options: GroupOptions,
-        identities: Identities,
-        store: Store,
-        table: Arc<dyn Engine>,
-    ) -> Result<Self> {
-        let can = table.capabilities();
-        if !(can.ordered && can.durable && can.versioned) {
-            let engine = table.name();
-            let reason = format!("a replicated table cannot use the engine '{engine}'; use lsm");
-            return Err(Error::Invalid(reason));
-        }
-        let config = Config {
-            id: options.node,
-            election_tick: options.election_ticks,
-            heartbeat_tick: options.heartbeat_ticks,
-            max_election_tick: MAX_ELECTION_WAITS * options.election_ticks,
-            applied: store.applied.index,
-            max_size_per_msg: MAX_MESSAGE_BYTES,
-            max_uncommitted_size: MAX_UNCOMMITTED_BYTES,
-            max_committed_size_per_ready: MAX_APPLY_BYTES,
-            check_quorum: true,
-            pre_vote: true,
-            read_only_option: match is_planted(Fault::LongLease) {
-                true => ReadOnlyOption::LeaseBased,
-                false => ReadOnlyOption::Safe,
-            },
-            ..Config::default()
-        };
-        let (incarnation, last_table) = (store.log.incarnation(), store.log.table());
-        let logger = slog::Logger::root(slog::Discard, slog::o!());
-        let raft = RawNode::new(&config, store, &logger)
-            .map_err(|error| Error::Invalid(format!("the group's options: {error}")))?;
-        let mut group = Group {
-            vfs,
-            open,
-            identities,
-            registration: Registration::default(),
-            raft,
-            table,
-            requests: Requests::new(options.node, incarnation),
-            random: SplitMix64::stream(options.seed, incarnation),
-            timeout_ticks: options.election_ticks,
-            outgoing: BTreeMap::new(),
-            catching_up: BTreeMap::new(),
-            last_stream: 0,
-            given_up: 0,
-            budget: Budget::new(options.snapshot_bytes_per_tick),
-            incoming: None,
-            staged: None,
-            received: None,
-            last_table,
-            heard_commit: None,
-            is_filtering: false,
-            output: Output::default(),
-            failure: None,
-            options,
-        };
-        group.begin_registration()?;
-        Ok(group)
-    }
-
     /// Counts time: a fixed step of the caller's clock has passed.
     pub fn tick(&mut self) {
         if self.failure.is_some() {

@@ -11,7 +11,8 @@ use siltstone_vfs::{DirectorySink, Ram};
 
 use super::*;
 use crate::directory_rows;
-use crate::identities::stage_in;
+use crate::identities::{Stage, stage_in};
+use crate::stream::table_name;
 
 const KEPT: &[u8] = b"\xff\xc0\xfekept";
 const KEPT_TOO: &[u8] = b"\xff\xc0\xfekept, as it begins like the other";

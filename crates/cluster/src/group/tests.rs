@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use parking_lot::Mutex;
-use siltstone_engine::{ManualClock, forward_engine};
+use siltstone_engine::{Durability, ManualClock, forward_engine};
 use siltstone_faults::{FaultKind, FaultyVfs};
 use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;

@@ -6,13 +6,14 @@ mod hashes;
 mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 pub use hashes::HashModel;
 use siltstone::{Clock, Durability, Engine, Env, ManualClock, Table, engines};
 use siltstone_collections::{
-    Collections, End, Error, Hash, Kind, List, Order, Result, ScoreRange, Set, SortedSet, Stream,
-    WriteSet,
+    Collections, End, Error, Hash, Kind, List, MemberSelection, Order, Result, ScoreRange, Set,
+    SortedSet, Stream, WriteSet,
 };
 use siltstone_faults::FaultyVfs;
 use siltstone_testkit::TestRng;
@@ -84,7 +85,9 @@ pub fn engine(
 
 pub fn open(disk: &FaultyVfs, clock: &Arc<ManualClock>, seed: u64) -> Result<Collections> {
     let engine = engine(disk, clock, seed)?;
-    Collections::open(Table::new("t", engine), clock.clone())
+    let collections = Collections::open(Table::new("t", engine), clock.clone())?;
+    // Both ways of removing adjacent rows, and both in one run.
+    Ok(collections.with_min_range_rows([4096, 1, 2, 3][seed as usize % 4]))
 }
 
 /// Reads a collection in full, in every way there is, which must agree.
@@ -330,6 +333,8 @@ fn change(
                     let (member, score) = (name(rng), rng.below(9) as f64 / 2.0 - 2.0);
                     if rng.one_in(3) {
                         assert_eq!(set.remove(&member)?, model.remove(&member));
+                    } else if rng.one_in(6) {
+                        remove_members(&mut set, model, rng)?;
                     } else {
                         assert_eq!(set.insert(&member, score)?, model.insert(member, score));
                     }
@@ -362,6 +367,33 @@ fn change(
             outcome
         }
     }
+}
+
+/// Removes adjacent members.
+fn remove_members(
+    set: &mut SortedSet<'_, '_>,
+    model: &mut BTreeMap<Name, f64>,
+    rng: &mut TestRng,
+) -> Result<()> {
+    let mut ordered: Vec<_> = model.iter().map(|(name, score)| (*score, name.clone())).collect();
+    ordered.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    let (start, end) = (rng.index(ordered.len() + 1), rng.index(ordered.len() + 1));
+    let (min, max) = (rng.below(9) as f64 / 2.0 - 2.0, rng.below(9) as f64 / 2.0 - 2.0);
+    let (selection, removed): (_, Vec<Name>) = match rng.one_in(2) {
+        true => {
+            let removed = ordered.get(start..end).unwrap_or_default();
+            let ranks = start as u64..end as u64;
+            (MemberSelection::Ranks(ranks), removed.iter().map(|(_, name)| name.clone()).collect())
+        }
+        false => {
+            let scores = ScoreRange { min: Bound::Included(min), max: Bound::Included(max) };
+            let inside = ordered.iter().filter(|(score, _)| (min..=max).contains(score));
+            (MemberSelection::Scores(scores), inside.map(|(_, name)| name.clone()).collect())
+        }
+    };
+    assert_eq!(set.remove_selected(&selection)?, removed.len() as u64);
+    removed.iter().for_each(|name| _ = model.remove(name));
+    Ok(())
 }
 
 fn change_list(list: &mut List<'_, '_>, model: &mut Vec<Vec<u8>>, rng: &mut TestRng) -> Result<()> {

@@ -1,6 +1,6 @@
 //! DUMP and RESTORE: values in Redis's format, for moves between servers.
 //!
-//! Both hold all elements in memory. DUMP reads under the key's lock and encodes after it; RESTORE
+//! Both hold all elements in memory, up to `--max-request`. DUMP reads under the key's lock and encodes after it; RESTORE
 //! decodes before it takes the lock, and writes one batch. So, as COPY and SORT do, they run in one
 //! piece, and a large collection delays the other clients of its worker.
 //!
@@ -16,7 +16,7 @@ use super::connection::integer;
 use super::context::Context;
 use super::definition::{ONE_KEY, READ, WRITE};
 use super::entry::{self, Command};
-use super::failure::{Failure, Outcome, SYNTAX, reply_error};
+use super::failure::{self, Failure, Outcome, SYNTAX, reply_error};
 use crate::resp::Args;
 
 pub(super) fn commands() -> Vec<Command> {
@@ -61,7 +61,11 @@ pub(super) fn read_value(
     if stored.metadata.is_none() {
         return Ok(Some((Value::String(stored.entry.value), Encoding::Compact)));
     }
-    let found = context.collections(|writes| Ok(Value::read(writes, key, stored)?))?;
+    let max_bytes = context.shared.options.max_request_bytes;
+    let found = context.collections(|writes| {
+        let read = Value::read(writes, key, stored, max_bytes)?;
+        read.ok_or_else(|| failure::too_much_to_dump(max_bytes))
+    })?;
     let is_gone = matches!(found.0, Value::Hash(_)) && found.0.is_empty();
     Ok((!is_gone).then_some(found))
 }

@@ -176,50 +176,52 @@ pub(super) fn digits(number: u64) -> usize {
 const MIN_FRAME_BYTES: usize = 6;
 
 /// Elements selected at random: `count` of `len`, distinct unless it is negative. `draw` draws one,
-/// `all` returns all. Of those that may repeat there are no more than a reply of `max_bytes` takes,
-/// as `bytes_of` counts them.
+/// `each` visits all until its visitor returns false. Collects no more than a reply of `max_bytes`
+/// takes, as `bytes_of` counts them.
+///
+/// Many distinct ones are selected in one pass (Knuth, The Art of Computer Programming 2, 3.4.2,
+/// algorithm S), and are in the order of the pass.
 pub(super) fn select<T: Ord + Clone>(
     count: i64,
     len: u64,
     dice: &mut Dice,
     mut draw: impl FnMut(&mut Dice) -> Result<Option<T>, Failure>,
-    all: impl FnOnce() -> Result<Vec<T>, Failure>,
+    each: impl FnOnce(&mut dyn FnMut(T) -> bool) -> Outcome,
     (max_bytes, bytes_of): (usize, impl Fn(&T) -> usize),
 ) -> Result<Vec<T>, Failure> {
-    let wanted = count.unsigned_abs();
+    let wanted = if count < 0 { count.unsigned_abs() } else { (count as u64).min(len) };
     let mut selected = Vec::new();
     if len == 0 || count == 0 {
         return Ok(selected);
     }
-    if count < 0 {
-        // The number of elements does not bound it.
-        if wanted.saturating_mul(MIN_FRAME_BYTES as u64) > max_bytes as u64 {
-            return Err(reply_too_large(max_bytes));
-        }
-        let mut left = max_bytes;
-        for _ in 0..wanted {
-            let drawn = draw(dice)?;
-            let bytes = MIN_FRAME_BYTES + drawn.as_ref().map_or(0, &bytes_of);
-            left = left.checked_sub(bytes).ok_or_else(|| reply_too_large(max_bytes))?;
-            selected.extend(drawn);
-        }
-        return Ok(selected);
+    if wanted.saturating_mul(MIN_FRAME_BYTES as u64) > max_bytes as u64 {
+        return Err(reply_too_large(max_bytes));
     }
-    if wanted.saturating_mul(3) > len {
-        let mut rest = all()?;
-        // The first elements of a shuffle.
-        for at in 0..rest.len().min(usize::try_from(wanted).unwrap_or(usize::MAX)) {
-            let other = at + dice.below((rest.len() - at) as u64) as usize;
-            rest.swap(at, other);
-            selected.push(rest[at].clone());
-        }
-        return Ok(selected);
+    let mut left = max_bytes;
+    let mut take_room = |element: &T| {
+        let rest = left.checked_sub(MIN_FRAME_BYTES + bytes_of(element));
+        left = rest.ok_or_else(|| reply_too_large(max_bytes))?;
+        Ok(())
+    };
+    if count > 0 && wanted.saturating_mul(3) > len {
+        let (mut unvisited, mut missing, mut outcome) = (len, wanted, Ok(()));
+        each(&mut |element| {
+            if dice.below(unvisited.max(1)) < missing {
+                missing -= 1;
+                outcome = take_room(&element);
+                selected.push(element);
+            }
+            unvisited = unvisited.saturating_sub(1);
+            missing > 0 && outcome.is_ok()
+        })?;
+        return outcome.map(|()| selected);
     }
     let mut seen = std::collections::BTreeSet::new();
-    while (seen.len() as u64) < wanted {
+    while (selected.len() as u64) < wanted {
         // There is always one, unless all fields of a hash have expired meanwhile.
         let Some(drawn) = draw(dice)? else { break };
-        if seen.insert(drawn.clone()) {
+        if count < 0 || seen.insert(drawn.clone()) {
+            take_room(&drawn)?;
             selected.push(drawn);
         }
     }
@@ -336,11 +338,48 @@ mod tests {
         for (count, expected) in [(5, 5), (60, 60), (1000, 100), (-300, 300), (0, 0)] {
             let draw = |dice: &mut Dice| Ok(Some(dice.below(100)));
             let limit = (10_000, |_: &u64| 2);
-            let selected = select(count, 100, &mut dice, draw, || Ok(all.clone()), limit).unwrap();
+            let selected = select(count, 100, &mut dice, draw, each_of(&all), limit).unwrap();
             assert_eq!(selected.len(), expected);
             let distinct: std::collections::BTreeSet<_> = selected.iter().collect();
             assert_eq!(distinct.len() == expected, count >= 0);
         }
+    }
+
+    fn each_of(all: &[u64]) -> impl FnOnce(&mut dyn FnMut(u64) -> bool) -> Outcome {
+        |visit| {
+            let _ = all.iter().all(|element| visit(*element));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn each_element_of_a_large_selection_is_about_equally_frequent() {
+        let (mut dice, all) = (Dice::new(), (0..12).collect::<Vec<u64>>());
+        let mut drawn = [0u32; 12];
+        for _ in 0..12_000 {
+            let limit = (10_000, |_: &u64| 2);
+            let unused = |_: &mut Dice| panic!("a draw of a single element");
+            for element in select(5, 12, &mut dice, unused, each_of(&all), limit).unwrap() {
+                drawn[element as usize] += 1;
+            }
+        }
+        // Expected are 5,000 with a standard deviation of 54.
+        assert!(drawn.iter().all(|count| (4_500..5_500).contains(count)), "{drawn:?}");
+    }
+
+    #[test]
+    fn distinct_elements_beyond_a_reply_are_refused_before_more_are_collected() {
+        let all: Vec<u64> = (0..100).collect();
+        let selects = |count: i64, max_bytes: usize| {
+            let draw = |dice: &mut Dice| Ok(Some(dice.below(100)));
+            let limit = (max_bytes, |_: &u64| 94);
+            select(count, 100, &mut Dice::new(), draw, each_of(&all), limit).is_ok()
+        };
+        for count in [5, 50, 100] {
+            assert!(selects(count, 100 * count as usize));
+            assert!(!selects(count, 100 * count as usize - 1));
+        }
+        assert!(selects(1000, 10_000) && !selects(1000, 9_999));
     }
 
     #[test]
@@ -352,7 +391,7 @@ mod tests {
                 Ok(Some(7u64))
             };
             let limit = (600, |_: &u64| 94);
-            select(count, 1, &mut Dice::new(), draw, || Ok(vec![7]), limit).is_ok()
+            select(count, 1, &mut Dice::new(), draw, each_of(&[7]), limit).is_ok()
         };
         assert!(selects(-6) && !selects(-7) && !selects(-i64::MAX));
         assert_eq!(draws, 13);

@@ -87,6 +87,12 @@ pub(crate) fn too_many_rows(max_request_bytes: usize) -> Failure {
     Failure::Text(format!("ERR {limit}: write less at a time, or raise --max-request").into())
 }
 
+/// The error for a collection whose elements take more memory than a request may.
+pub(crate) fn too_much_to_dump(max_request_bytes: usize) -> Failure {
+    let limit = format!("the elements take more than {max_request_bytes} bytes in memory");
+    Failure::Text(format!("ERR {limit}: copy them in parts, or raise --max-request").into())
+}
+
 impl Failure {
     /// Whether a key has another type than the command needs.
     pub(crate) fn is_wrong_type(&self) -> bool {

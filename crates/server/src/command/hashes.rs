@@ -226,18 +226,13 @@ fn hrandfield(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             let drawn = hash.draw(&mut |bound| dice.below(bound))?;
             Ok(drawn.map(|(field, value)| (field, kept(value))))
         };
-        let all = || {
-            let mut pairs = Vec::new();
-            hash.for_each(&mut |field, value| {
-                pairs.push((field.to_vec(), kept(value.to_vec())));
-                true
-            })?;
-            Ok(pairs)
+        let each = |visit: &mut dyn FnMut(Pair) -> bool| {
+            Ok(hash.for_each(&mut |field, value| visit((field.to_vec(), kept(value.to_vec()))))?)
         };
         let limit = (max_bytes, |(field, value): &Pair| field.len() + value.len());
         match count {
             None => Ok(draw(&mut dice)?.into_iter().collect()),
-            Some(count) => elements::select(count, hash.len(), &mut dice, draw, all, limit),
+            Some(count) => elements::select(count, hash.len(), &mut dice, draw, each, limit),
         }
     })?;
     if count.is_none() {

@@ -88,11 +88,25 @@ pub(super) fn pop_many(
     count: u64,
     mut room: ReplyRoom,
 ) -> Result<Vec<Vec<u8>>, Failure> {
-    let mut elements = Vec::new();
-    for _ in 0..count.min(list.len()) {
-        let Some(element) = list.pop(end)? else { break };
-        room.take_bulk(&element)?;
-        elements.push(element);
+    let (mut elements, len, mut outcome) = (Vec::new(), list.len(), Ok(()));
+    if count == 1 {
+        elements.extend(list.pop(end)?);
+        elements.iter().try_for_each(|element| room.take_bulk(element))?;
+        return Ok(elements);
+    }
+    let count = count.min(len);
+    let (popped, order, kept) = match end {
+        End::Front => (0..count, Order::Ascending, count..len),
+        End::Back => (len - count..len, Order::Descending, 0..len - count),
+    };
+    list.for_each(popped, order, &mut |_, element| {
+        elements.push(element.to_vec());
+        outcome = room.take_bulk(element);
+        outcome.is_ok()
+    })?;
+    outcome?;
+    if count > 0 {
+        list.trim(kept);
     }
     Ok(elements)
 }

@@ -60,6 +60,7 @@ mod client;
 mod cluster;
 mod cluster_admin;
 mod cluster_changes;
+mod cluster_keys;
 mod cluster_users;
 mod config;
 mod config_changes;

@@ -143,7 +143,7 @@ fn spop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             return Ok(members);
         }
         let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
-        let members = select(&set, wanted, usize::MAX)?;
+        let members = select(&set, wanted, max_bytes)?;
         members.iter().try_for_each(|member| room.take_bulk(member))?;
         for member in &members {
             set.remove(member)?;
@@ -159,8 +159,10 @@ fn spop(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn select(set: &Set<'_, '_>, count: i64, max_bytes: usize) -> Result<Vec<Vec<u8>>, Failure> {
     let draw = |dice: &mut Dice| Ok(set.draw(&mut |bound| dice.below(bound))?);
-    let (all, limit) = (|| Ok(set.members()?), (max_bytes, Vec::len));
-    elements::select(count, set.len(), &mut Dice::new(), draw, all, limit)
+    let each = |visit: &mut dyn FnMut(Vec<u8>) -> bool| {
+        Ok(set.for_each(&mut |member| visit(member.to_vec()))?)
+    };
+    elements::select(count, set.len(), &mut Dice::new(), draw, each, (max_bytes, Vec::len))
 }
 
 fn srandmember(context: &mut Context<'_>, args: Args<'_>) -> Outcome {

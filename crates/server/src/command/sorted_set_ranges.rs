@@ -7,7 +7,7 @@
 
 use std::ops::Bound;
 
-use siltstone_collections::{MemberRange, Order, ScoreRange, SortedSet};
+use siltstone_collections::{MemberRange, MemberSelection, Order, ScoreRange, SortedSet};
 
 use super::context::Context;
 use super::decimal;
@@ -214,10 +214,6 @@ impl Members {
         self.ends.len()
     }
 
-    fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
     fn push(&mut self, name: &[u8], score: f64) {
         self.names.extend_from_slice(name);
         self.ends.push((self.names.len(), score));
@@ -332,20 +328,19 @@ fn zlexcount(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 /// Removes the selected members.
 fn remove(context: &mut Context<'_>, key: &[u8], selection: Selection) -> Outcome {
-    let query = RangeQuery::new(selection, Order::Ascending);
     let removed = context.change(key, |writes| {
         let mut set = SortedSet::open(writes, key)?;
-        let members = query.run(&set, usize::MAX)?;
-        if members.len() as u64 == set.len() && !members.is_empty() {
-            set.clear();
-        } else {
-            for (member, _) in members.iter() {
-                set.remove(member)?;
+        let selection = match selection {
+            Selection::Ranks(start, end) => {
+                MemberSelection::Ranks(resolve_range(start, end, set.len()))
             }
-        }
-        Ok(members.len())
+            Selection::Scores(scores) => MemberSelection::Scores(scores),
+            Selection::Members(range) => MemberSelection::Members(range),
+            Selection::Nothing => return Ok(0),
+        };
+        Ok(set.remove_selected(&selection)?)
     })?;
-    context.replies.count(removed);
+    context.replies.count(removed as usize);
     Ok(())
 }
 

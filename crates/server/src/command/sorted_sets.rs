@@ -5,7 +5,7 @@
 //!
 //! Source: the documentation of Redis's sorted set commands.
 
-use siltstone_collections::{Order, SortedSet};
+use siltstone_collections::{Order, ScoreRange, SortedSet};
 
 use super::context::Context;
 use super::definition::{FAST, NO_KEYS, ONE_KEY, READ, WRITE};
@@ -370,9 +370,12 @@ fn zrandmember(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let selected: Vec<MemberScore> = context.view(&args[1], |writes| {
         let set = SortedSet::open(writes, &args[1])?;
         let draw = |dice: &mut Dice| Ok(set.draw(&mut |bound| dice.below(bound))?.map(bits));
-        let all = || Ok(set.members()?.into_iter().map(bits).collect());
+        let each = |visit: &mut dyn FnMut(MemberScore) -> bool| {
+            let mut visit = |member: &[u8], score| visit(bits((member.to_vec(), score)));
+            Ok(set.for_each(ScoreRange::ALL, Order::Ascending, &mut visit)?)
+        };
         let limit = (max_bytes, |(member, _): &MemberScore| member.len());
-        elements::select(count.unwrap_or(1), set.len(), &mut dice, draw, all, limit)
+        elements::select(count.unwrap_or(1), set.len(), &mut dice, draw, each, limit)
     })?;
     if count.is_none() {
         context.replies.bulk_or_null(selected.first().map(|(member, _)| member.as_slice()));

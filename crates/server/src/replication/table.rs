@@ -160,17 +160,21 @@ impl SpeculativeTable {
             let pending = self.pending.read();
             is_cleared = pending.in_flight.is_cleared() || pending.open.is_cleared();
             let in_flight = Some(&pending.in_flight).filter(|_| !pending.open.is_cleared());
-            let overlays = in_flight.into_iter().chain([&pending.open]);
-            for (key, entry) in overlays.flat_map(|overlay| overlay.range(range)) {
-                if entry.is_some_and(|entry| entry.is_expired(now)) {
-                    self.must_commit_time.store(true, Ordering::Release);
+            for overlay in in_flight.into_iter().chain([&pending.open]) {
+                for (start, end) in overlay.deleted_ranges() {
+                    writes.delete_range(start, end);
                 }
-                writes.push(match entry {
-                    Some(Entry { value, expires_at }) => {
-                        Op::Put { key, value, expires_at: *expires_at }
+                for (key, entry) in overlay.range(range) {
+                    if entry.is_some_and(|entry| entry.is_expired(now)) {
+                        self.must_commit_time.store(true, Ordering::Release);
                     }
-                    None => Op::Delete { key },
-                });
+                    writes.push(match entry {
+                        Some(Entry { value, expires_at }) => {
+                            Op::Put { key, value, expires_at: *expires_at }
+                        }
+                        None => Op::Delete { key },
+                    });
+                }
             }
         }
         (writes, is_cleared)
@@ -198,7 +202,6 @@ impl Engine for SpeculativeTable {
         let table = self.table().capabilities();
         Capabilities {
             versioned: false,
-            range_deletes: false,
             merge: false,
             change_feed: false,
             max_value_bytes: table.max_value_bytes.min(MAX_COMMAND_BYTES),

@@ -5,6 +5,7 @@
 mod atomicity_and_durability;
 mod both_servers;
 mod collections_among_keys;
+mod large_removals;
 mod limits;
 mod memcached_compat;
 mod memcached_rejected_clients;

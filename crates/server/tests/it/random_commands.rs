@@ -6,6 +6,7 @@
 //! draws other calls.
 
 use siltstone_rdb::payload;
+use siltstone_server::fuzzing::WORDS;
 use siltstone_testkit::TestRng;
 
 use crate::support::{Client, TestServer};
@@ -14,19 +15,6 @@ const DEFAULT_CALLS: u64 = 4_000;
 /// Calls after which the keys are checked.
 const ROUND: u64 = 200;
 const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "", "{t}1", "\u{ff}"];
-
-/// Words of options, numbers, ids, ranges and names.
-const WORDS: &str = "0 1 2 3 7 10 100 -1 -2 -7 4294967295 4294967296 9223372036854775807 \
-    -9223372036854775808 18446744073709551615 0.5 -1.5 1e3 3e400 nan inf -inf +inf x y z m1 m2 m3 f1 \
-    f2 v - + ( [ (1 [m1 (m2 $ > * ~ = 0-0 1-1 5-* 1-0 ? [a-z]* h?l EX PX EXAT PXAT NX XX GT LT CH \
-    INCR KEEPTTL PERSIST GET COUNT LIMIT WITHSCORES WITHSCORE WITHVALUES WITHCOORD WITHDIST \
-    WITHHASH STORE STOREDIST BY ASC DESC ALPHA MATCH TYPE string hash list NOVALUES BEFORE AFTER \
-    LEFT RIGHT MAXLEN MINID NOMKSTREAM GROUP g1 g2 c1 STREAMS NOACK MKSTREAM ENTRIESREAD IDLE TIME \
-    RETRYCOUNT FORCE JUSTID LASTID FIELDS AGGREGATE SUM MIN MAX WEIGHTS REPLACE DB ABSTTL IDLETIME \
-    FREQ FROMLONLAT FROMMEMBER BYRADIUS BYBOX BYSCORE BYLEX REV km m 13.36 38.11 u8 i64 u63 i5 #2 SET \
-    INCRBY OVERFLOW WRAP SAT FAIL AND OR XOR NOT BIT BYTE IDX LEN MINMATCHLEN WITHMATCHLEN RANK FULL \
-    CREATE SETID DESTROY CREATECONSUMER DELCONSUMER STREAM GROUPS CONSUMERS HELP ENCODING REFCOUNT \
-    USAGE SAMPLES DOCS LIST INFO GETKEYS GETKEYSANDFLAGS EXISTS DUMP STATS";
 
 /// Commands that end or change the connection, the server, its users or its clock, that wait for
 /// others, or that take over a connection.

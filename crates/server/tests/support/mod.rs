@@ -228,6 +228,13 @@ pub fn mica(options: &str) -> Arc<dyn Engine> {
     Arc::new(siltstone_mica::Mica::open(siltstone::Env::system(1), options).unwrap())
 }
 
+/// An open `lsm` table in memory, with these options.
+pub fn lsm(options: &[(&str, &str)]) -> Arc<dyn Engine> {
+    let map = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let vfs = Arc::new(siltstone_vfs::Ram::new());
+    siltstone::engines::open("lsm", vfs, &siltstone::Env::system(1), &map.collect()).unwrap()
+}
+
 /// Waits until a condition holds.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..500 {

@@ -8,6 +8,7 @@
 //!
 //! Forwards the engine's cursor is on its first entry at or after the current key, backwards on its
 //! last at or before it; a change of direction seeks again. The overlay is searched at each step.
+//! The engine's cursor seeks over ranges that the overlay deletes.
 //! Each step records in the read set how far the scan came.
 //!
 //! Invariant: the cursor returns the range as of the snapshot with the whole overlay merged in, and
@@ -76,6 +77,7 @@ impl MergedCursor {
     fn move_to_first_from(&mut self, start: Bound<Vec<u8>>) -> Result<bool> {
         let mut start = start;
         loop {
+            self.skip_deleted(Direction::Forwards)?;
             let from = start.as_ref().map(Vec::as_slice);
             let written = self.overlay.first_from(from);
             let written = written.filter(|(key, _)| self.range.is_before_end(key));
@@ -101,6 +103,7 @@ impl MergedCursor {
     fn move_to_last_to(&mut self, end: Bound<Vec<u8>>) -> Result<bool> {
         let mut end = end;
         loop {
+            self.skip_deleted(Direction::Backwards)?;
             let to = end.as_ref().map(Vec::as_slice);
             let written = self.overlay.last_to(to);
             let written = written.filter(|(key, _)| self.range.is_after_start(key));
@@ -119,6 +122,28 @@ impl MergedCursor {
             }
             end = Bound::Excluded(key.to_vec());
         }
+    }
+
+    /// Moves `stored` out of a range that the overlay deletes.
+    fn skip_deleted(&mut self, direction: Direction) -> Result<()> {
+        while self.stored.valid()
+            && let Some((start, end)) = self.overlay.deleted_range_of(self.stored.key())
+        {
+            match (direction, end) {
+                (Direction::Forwards, Some(end)) => _ = self.stored.seek(end)?,
+                // Behind the last entry.
+                (Direction::Forwards, None) => {
+                    self.stored.last()?;
+                    self.stored.next()?;
+                }
+                (Direction::Backwards, _) => {
+                    if self.stored.seek_back(start)? && self.stored.key() == start {
+                        self.stored.prev()?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     fn move_to_stored(&mut self, direction: Direction) -> bool {

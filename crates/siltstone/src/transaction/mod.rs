@@ -62,7 +62,7 @@ pub(crate) use live_bounds::End;
 pub(crate) use manager::TransactionManager;
 pub use options::TransactionOptions;
 pub(crate) use order::{ExclusiveOrder, OpenTransaction, TrackedWrite};
-pub use overlay::Overlay;
+pub use overlay::{DeletedRange, Overlay};
 pub use retry::Retry;
 
 use crate::read::{Reads, entry_at, read_methods};

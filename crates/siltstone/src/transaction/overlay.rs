@@ -2,26 +2,47 @@
 //!
 //! Reads of the transaction search it first; at commit it becomes one batch. So a rolled-back
 //! transaction leaves nothing, and the batch holds each key once.
+//!
+//! ```text
+//!   deleted ranges     ├───────────┤        ├────┤     before the keys, disjoint
+//!   keys            a'      d'         f✗
+//!   engine          a   b   d   e      f   g   h  i
+//!   merged          a'      d'             g      i
+//! ```
+//!
+//! Invariant: what is written to a key after the deletion of a range is in `keys`; what was written
+//! before it is not.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use siltstone_engine::{Entry, KeyRange, Op, WriteBatch};
+use siltstone_engine::{BatchOp, Entry, KeyRange, Op, WriteBatch};
 
 /// The write set for one table: an entry or a removal per key.
 #[derive(Debug, Clone, Default)]
 pub struct Overlay {
     keys: BTreeMap<Vec<u8>, Option<Entry>>,
+    /// Ranges that were deleted before `keys` were written: the end by the start; `None`: no end.
+    /// They are not empty, disjoint, and none begins where another one ends.
+    deleted: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     bytes: usize,
     /// All keys of the table were removed before `keys` were written.
     is_cleared: bool,
 }
 
+/// A deleted range: its start and, unless it has none, its end, which is not in it.
+pub type DeletedRange<'a> = (&'a [u8], Option<&'a [u8]>);
+
 impl Overlay {
     /// What the transaction wrote to `key`, or `None` if it did not write it.
     pub fn get(&self, key: &[u8]) -> Option<Option<&Entry>> {
         let written = self.keys.get(key).map(Option::as_ref);
-        written.or(self.is_cleared.then_some(None))
+        written.or_else(|| self.deletes(key).then_some(None))
+    }
+
+    /// Whether `key` was deleted with a range or with all keys.
+    fn deletes(&self, key: &[u8]) -> bool {
+        self.is_cleared || self.deleted_range_of(key).is_some()
     }
 
     /// Number of written keys.
@@ -31,7 +52,7 @@ impl Overlay {
 
     /// Whether there are no writes.
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty() && !self.is_cleared
+        self.keys.is_empty() && self.deleted.is_empty() && !self.is_cleared
     }
 
     /// Removes all keys of the table. [`to_batch`](Self::to_batch) then has only later writes:
@@ -45,7 +66,7 @@ impl Overlay {
         self.is_cleared
     }
 
-    /// Bytes of keys and values, for limits on a transaction's memory.
+    /// Bytes of keys, values and bounds of ranges, for limits on a transaction's memory.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -63,9 +84,93 @@ impl Overlay {
         }
     }
 
-    /// Adds the writes of a batch.
+    /// Deletes the keys from `start` to before `end` (`None`: to the last key), and what was
+    /// written to them before. Cost: a search per key written in the range.
+    pub fn delete_range(&mut self, start: &[u8], end: Option<&[u8]>) {
+        if end.is_some_and(|end| end <= start) {
+            return;
+        }
+        self.forget_keys(start, end);
+        if self.is_cleared {
+            return;
+        }
+        let (mut start, mut end) = (start.to_vec(), end.map(<[u8]>::to_vec));
+        // Ranges that overlap it or adjoin become one with it.
+        let last = end.as_ref().map_or(Bound::Unbounded, |end| Bound::Included(end.clone()));
+        while let Some((other, other_end)) =
+            self.deleted.range((Bound::Unbounded, last.clone())).next_back()
+            && other_end.as_ref().is_none_or(|other_end| *other_end >= start)
+        {
+            let (other, other_end) = (other.clone(), other_end.clone());
+            self.deleted.remove(&other);
+            self.bytes -= other.len() + other_end.as_ref().map_or(0, Vec::len);
+            start = start.min(other);
+            end = end.zip(other_end).map(|(end, other_end)| end.max(other_end));
+        }
+        self.bytes += start.len() + end.as_ref().map_or(0, Vec::len);
+        self.deleted.insert(start, end);
+    }
+
+    /// Drops what was written to the keys of a range, which is not inverted.
+    fn forget_keys(&mut self, start: &[u8], end: Option<&[u8]>) {
+        let bounds = (Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded));
+        let written: Vec<_> =
+            self.keys.range::<[u8], _>(bounds).map(|(key, _)| key.clone()).collect();
+        for key in written {
+            let entry = self.keys.remove(&key).flatten();
+            self.bytes -= key.len() + entry.map_or(0, |entry| entry.value.len());
+        }
+    }
+
+    /// Adds the writes of a batch, besides merges.
     pub fn apply(&mut self, batch: &WriteBatch) {
-        batch.iter().for_each(|op| self.push(op));
+        for op in batch.iter_all() {
+            match op {
+                BatchOp::Point(op) => self.push(op),
+                BatchOp::DeleteRange { start, end } => self.delete_range(start, end),
+                BatchOp::Merge { .. } => {}
+            }
+        }
+    }
+
+    /// The deleted ranges, in order.
+    pub fn deleted_ranges(&self) -> impl Iterator<Item = DeletedRange<'_>> {
+        self.deleted.iter().map(|(start, end)| (start.as_slice(), end.as_deref()))
+    }
+
+    /// The deleted range that has `key`. What is in `keys` was written to it later.
+    pub(super) fn deleted_range_of(&self, key: &[u8]) -> Option<DeletedRange<'_>> {
+        if self.deleted.is_empty() {
+            return None;
+        }
+        let up_to = (Bound::Unbounded, Bound::Included(key));
+        let (start, end) = self.deleted.range::<[u8], _>(up_to).next_back()?;
+        let contains = end.as_ref().is_none_or(|end| key < end.as_slice());
+        contains.then_some((start.as_slice(), end.as_deref()))
+    }
+
+    /// The parts of a range whose keys were not deleted with a range or with all keys, in order:
+    /// what is stored there shows, unless the key was written.
+    pub fn undeleted(&self, range: &KeyRange) -> Vec<KeyRange> {
+        match (self.is_cleared, self.deleted.is_empty()) {
+            (true, _) => return Vec::new(),
+            (false, true) => return vec![range.clone()],
+            (false, false) => {}
+        }
+        let (mut parts, mut start) = (Vec::new(), Some(range.start.clone()));
+        let overlapping = self.deleted_ranges().filter(|(deleted, end)| {
+            range.is_before_end(deleted) && end.is_none_or(|end| range.is_after_start(end))
+        });
+        for (deleted, end) in overlapping {
+            let before = start.take().filter(|_| range.is_after_start(deleted));
+            let end_before = Bound::Excluded(deleted.to_vec());
+            parts.extend(before.map(|start| KeyRange { start, end: end_before }));
+            start = end.map(|end| Bound::Included(end.to_vec()));
+        }
+        parts.extend(start.map(|start| KeyRange { start, end: range.end.clone() }));
+        // Nothing is left where the range itself ends.
+        parts.retain(|part| part.check().is_ok());
+        parts
     }
 
     /// The written keys at or after `from`, in order.
@@ -104,9 +209,12 @@ impl Overlay {
         Some((key, entry.as_ref()))
     }
 
-    /// All writes to single keys as one batch.
+    /// All writes as one batch, without the removal of all keys.
     pub fn to_batch(&self) -> WriteBatch {
         let mut batch = WriteBatch::new();
+        for (start, end) in self.deleted_ranges() {
+            batch.push_any(BatchOp::DeleteRange { start, end });
+        }
         for (key, entry) in &self.keys {
             match entry {
                 Some(entry) => batch.put_entry(key, entry),
@@ -120,6 +228,88 @@ impl Overlay {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Random writes and deletions of ranges, compared with a table to which they are applied.
+    #[test]
+    fn overlay_with_deleted_ranges_shows_what_its_batch_leaves() {
+        let mut random = 11u64;
+        let mut draw = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        let name = |number: u64| vec![b'a' + number as u8];
+        for round in 0..500 {
+            let stored: BTreeMap<_, _> =
+                (0..12).filter(|number| number % 3 > 0).map(|n| (name(n), vec![0])).collect();
+            let (mut expected, mut overlay) = (stored.clone(), Overlay::default());
+            for step in 1..=1 + draw(9) as u8 {
+                let (key, end) = (name(draw(12)), (draw(6) > 0).then(|| name(draw(14))));
+                match draw(4) {
+                    0 => {
+                        overlay.push(Op::Delete { key: &key });
+                        expected.remove(&key);
+                    }
+                    1 => {
+                        overlay.push(Op::Put { key: &key, value: &[step], expires_at: None });
+                        expected.insert(key, vec![step]);
+                    }
+                    _ => {
+                        overlay.delete_range(&key, end.as_deref());
+                        let is_kept = |it: &[u8]| {
+                            it < &key[..] || end.as_deref().is_some_and(|end| it >= end)
+                        };
+                        expected.retain(|it, _| is_kept(it));
+                    }
+                }
+                if round % 50 == 0 && draw(4) == 0 {
+                    overlay.clear();
+                    expected.clear();
+                }
+            }
+            let ranges: Vec<_> = overlay.deleted_ranges().collect();
+            let is_before =
+                |a: &DeletedRange<'_>, b: &DeletedRange<'_>| a.1.is_some_and(|end| end < b.0);
+            assert!(ranges.is_sorted_by(is_before), "{ranges:?}");
+            // A batch applied in order leaves the same as the overlay shows.
+            let mut again = Overlay::default();
+            again.apply(&overlay.to_batch());
+            for key in (0..14).map(name) {
+                let stored = stored.get(&key).map(Vec::as_slice);
+                let shown = |overlay: &Overlay| match overlay.get(&key) {
+                    Some(written) => written.map(|entry| entry.value.clone()),
+                    None => stored.map(<[u8]>::to_vec),
+                };
+                assert_eq!(shown(&overlay), expected.get(&key).cloned(), "{key:?} of {overlay:?}");
+                if !overlay.is_cleared() {
+                    assert_eq!(shown(&again), shown(&overlay));
+                }
+            }
+            for (start, end) in [(0, 14), (draw(12), draw(14))] {
+                let range = KeyRange::new(name(start)..name(end));
+                let parts = overlay.undeleted(&range);
+                let found: Vec<_> = (0..14)
+                    .map(name)
+                    .flat_map(|key| {
+                        parts
+                            .iter()
+                            .filter(|part| part.contains(&key))
+                            .map(|_| key.clone())
+                            .collect::<Vec<_>>()
+                    })
+                    .collect();
+                let undeleted = |key: &Vec<u8>| range.contains(key) && !overlay.deletes(key);
+                assert_eq!(found, (0..14).map(name).filter(undeleted).collect::<Vec<_>>());
+            }
+            let bytes: usize = overlay
+                .keys
+                .iter()
+                .map(|(key, entry)| key.len() + entry.as_ref().map_or(0, |e| e.value.len()))
+                .sum();
+            let bounds: usize =
+                ranges.iter().map(|(start, end)| start.len() + end.map_or(0, <[u8]>::len)).sum();
+            assert_eq!(overlay.bytes(), bytes + bounds);
+        }
+    }
 
     #[test]
     fn clear_hides_every_key_except_later_writes() {

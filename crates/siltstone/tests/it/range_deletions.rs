@@ -94,3 +94,66 @@ fn transaction_refuses_a_batch_that_deletes_a_range() {
     transaction.commit(Durability::Buffered).unwrap();
     assert_eq!(keys(&table), "abcd");
 }
+
+#[test]
+fn cursor_under_an_overlay_shows_what_its_batch_would_leave() {
+    use siltstone::transaction::{Overlay, overlay_cursor};
+    use siltstone_engine::{Cursor, Op};
+
+    let name = |number: u64| vec![b'a' + number as u8];
+    for seed in 0..60 {
+        let mut rng = siltstone_testkit::TestRng::new(seed);
+        let table = crate::support::table();
+        for number in 0..20 {
+            table.put(&name(number), b"0").unwrap();
+        }
+        // The table has range deletions of its own.
+        let start = rng.below(20);
+        table.delete_range(name(start)..name(start + rng.below(5))).unwrap();
+        let mut overlay = Overlay::default();
+        for _ in 0..1 + rng.below(6) {
+            let key = name(rng.below(22));
+            match rng.below(4) {
+                0 => overlay.push(Op::Delete { key: &key }),
+                1 => overlay.push(Op::Put { key: &key, value: b"1", expires_at: None }),
+                _ => {
+                    let end = name(rng.below(24));
+                    overlay.delete_range(&key, (!rng.one_in(6)).then_some(&end[..]));
+                }
+            }
+        }
+        let engine = table.engine().clone();
+        let range = match rng.below(3) {
+            0 => KeyRange::all(),
+            _ => KeyRange::new(name(rng.below(8))..name(12 + rng.below(12))),
+        };
+        let stored = engine.range(range.clone(), None).unwrap();
+        let writes = std::sync::Arc::new(overlay);
+        let mut merged = overlay_cursor(stored, writes.clone(), range.clone(), 0);
+        // The same cursor without an overlay, over a copy to which it was applied.
+        let applied = crate::support::table();
+        for entry in table.range::<&[u8]>(..).unwrap() {
+            let (key, entry) = entry.unwrap();
+            applied.put(&key, &entry.value).unwrap();
+        }
+        applied.write(&writes.to_batch(), Durability::Buffered).unwrap();
+        let mut expected = applied.engine().range(range, None).unwrap();
+        for _ in 0..40 {
+            let (key, choice) = (name(rng.below(25)), rng.below(8));
+            let go = |cursor: &mut dyn Cursor| match choice {
+                0 => cursor.first(),
+                1 => cursor.last(),
+                2 => cursor.seek(&key),
+                3 => cursor.seek_back(&key),
+                4 | 5 if cursor.valid() => cursor.next(),
+                _ if cursor.valid() => cursor.prev(),
+                _ => cursor.first(),
+            };
+            let moved = go(expected.as_mut()).unwrap();
+            assert_eq!(go(merged.as_mut()).unwrap(), moved, "seed {seed}: {writes:?}");
+            if moved {
+                assert_eq!((merged.key(), merged.value()), (expected.key(), expected.value()));
+            }
+        }
+    }
+}

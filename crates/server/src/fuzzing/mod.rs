@@ -2,9 +2,13 @@
 //!
 //! A [`ProtocolHarness`] has two servers with equal tables and a stopped clock. Commands are run at
 //! once in one and in pieces, or as a datagram, in the other; both must give the same responses. A
-//! [`UdpHarness`] is a port of the UDP server.
+//! [`UdpHarness`] is a port of the UDP server. A [`RedisHarness`] runs commands and scripts of a
+//! Redis client.
 //!
 //! Invariant: everything driven here is the code that serves clients.
+
+mod redis;
+mod redis_input;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -22,6 +26,9 @@ use crate::resp::Replies;
 use crate::store::write_batcher::WriteBatcher;
 use crate::udp::{BurstProcessor, Cookies, ForwardQueue, IncomingPacket, Responses};
 use crate::{Server, ServerOptions};
+
+pub use redis::{CommandWords, RedisHarness};
+pub use redis_input::WORDS;
 
 /// Maximum bytes of responses to one input.
 const MAX_OUTPUT: usize = 16 << 20;
