@@ -1,7 +1,7 @@
 //! Reads a [`Value`] from the collections of a table, and writes one to them.
 //!
-//! Reads are for DUMP and for dump files, writes for RESTORE and their import. A value may come from
-//! an attacker: equal elements, which no collection has, are rejected.
+//! Reads are for DUMP and for dump files, writes for RESTORE and their import. A value may come
+//! from an attacker: equal elements, which no collection has, are rejected.
 
 use std::fmt;
 

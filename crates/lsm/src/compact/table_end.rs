@@ -44,8 +44,8 @@ impl<'a> TableEnd<'a> {
         self.bytes = 0;
     }
 
-    /// Whether the table, of `written` bytes so far, ends before `key`, its next one. It has at most
-    /// `limit` bytes, or a quarter more to end at a boundary.
+    /// Whether the table, of `written` bytes so far, ends before `key`, its next one. It has at
+    /// most `limit` bytes, or a quarter more to end at a boundary.
     pub(super) fn is_before(&mut self, key: &[u8], written: u64, limit: u64) -> bool {
         let last = self.next;
         while let Some(table) = self.tables.get(self.next).filter(|table| table.largest() < key) {

@@ -138,8 +138,8 @@ pub(super) fn sets_password(args: Args<'_>) -> bool {
         && args[2].eq_ignore_ascii_case(b"requirepass")
 }
 
-/// Sets the only password of the user `default`; empty: it needs none. In a replicated table that is
-/// the user of all nodes.
+/// Sets the only password of the user `default`; empty: it needs none. In a replicated table that
+/// is the user of all nodes.
 fn set_password(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let failed = |text| Failure::from(format!("ERR CONFIG SET failed - {text}"));
     let rules = match &args[3] {

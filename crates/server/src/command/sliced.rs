@@ -10,9 +10,9 @@
 //! iteration n+2    KEYS *            (last slice) ──▶ reply
 //! ```
 //!
-//! When the table moves to another engine between two slices, the command begins again.
-//! Otherwise all slices use one cursor, which shows the table as of the start of the command; `mica` has no
-//! such cursor and continues from bucket to bucket. In a transaction a command runs in one piece.
+//! All slices use one cursor, which shows the table as of the start of the command; `mica` has no
+//! such cursor and continues from bucket to bucket. When the table moves to another engine between
+//! two slices, the command begins again. In a transaction a command runs in one piece.
 //!
 //! In a replicated table of several groups a command visits the tables of those that this node
 //! leads, one after the other.

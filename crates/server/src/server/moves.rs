@@ -9,8 +9,8 @@
 //!                          └──────────────────── the pause that INFO reports ────────────────────┘
 //! ```
 //!
-//! What belongs to the number that clients select stays: locks, watches, waiting commands, expiries,
-//! tracked keys. Positions of SCAN are forgotten, since engines differ in their order; the scans
+//! What belongs to the number that clients select stays: locks, watches, waiting commands,
+//! expiries, tracked keys. Positions of SCAN are forgotten, since engines differ in their order; the scans
 //! begin again.
 
 use std::ops::ControlFlow;

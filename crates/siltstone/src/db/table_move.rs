@@ -10,8 +10,8 @@
 //!
 //! Rows are copied in their state, not as a history: for each recorded key the target gets the row
 //! that the source has then. So it does not matter in which order keys were recorded, nor whether
-//! the source can be read as of one moment. After a range deletion, a clear or an ingestion the copy
-//! begins again.
+//! the source can be read as of one moment. After a range deletion, a clear or an ingestion the
+//! copy begins again.
 //!
 //! Memory: a batch of rows, and the keys that were written since they were last copied.
 
