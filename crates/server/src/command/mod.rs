@@ -135,6 +135,7 @@ mod strings;
 pub(crate) mod subcommands;
 mod table;
 mod table_options;
+mod table_rows;
 mod tracking;
 mod transactions;
 mod user_clients;
