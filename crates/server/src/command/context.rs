@@ -7,18 +7,17 @@
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_collections::layout::PREFIX;
-use siltstone_collections::rows::{LookupVisit, Visit};
 use siltstone_collections::{
-    EngineRows, ExpiredFields, Lookups, Metadata, Order, OverlayRows, Rows, StoredValue, WriteSet,
+    EngineRows, ExpiredFields, Lookups, Metadata, Rows, StoredValue, WriteSet,
 };
-use siltstone_engine::{Entry, Error, KeyRange, Result, Timestamp, WriteBatch};
+use siltstone_engine::{Entry, Error, Result, Timestamp, WriteBatch};
 
 use super::definition::{Definition, READ};
 use super::events;
 use super::failure::{self, Failure, Outcome};
 use super::session::Session;
 use super::sliced::SlicedCommand;
+use super::table_rows::TableRows;
 use crate::keyspace_events::{EventClass, of_expired_fields};
 use crate::resp::{Args, Replies};
 use crate::shared::Shared;
@@ -468,49 +467,6 @@ impl<'a> Context<'a> {
     pub(crate) fn iter_keys(&self, start: &Start) -> Result<KeyIter<'_>> {
         let overlay = self.overlays.get(self.session.table);
         KeyIter::new(self.database(), overlay, start, self.now())
-    }
-}
-
-/// Rows of a table under the writes of the running transaction, if there is one.
-struct TableRows<'a> {
-    below: EngineRows<'a>,
-    writes: Option<&'a Overlay>,
-    cache: Option<&'a RefCell<RowCache>>,
-    now: Timestamp,
-}
-
-impl TableRows<'_> {
-    fn layered(&self) -> Option<OverlayRows<'_>> {
-        self.writes.map(|writes| OverlayRows { below: &self.below, writes, now: self.now })
-    }
-}
-
-impl Rows for TableRows<'_> {
-    fn row(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.layered().map_or_else(|| self.below.row(key), |layered| layered.row(key))
-    }
-
-    fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
-        match self.layered() {
-            Some(layered) => layered.scan(range, order, visit),
-            None => self.below.scan(range, order, visit),
-        }
-    }
-
-    fn lookup(&self, key: &[u8], visit: &mut LookupVisit<'_>) -> Result<bool> {
-        let written = self.writes.and_then(|writes| writes.get(key));
-        match (written, self.cache) {
-            (Some(written), _) => {
-                let visible = written.filter(|entry| !entry.is_expired(self.now));
-                visible.iter().for_each(|entry| visit(&entry.value, entry.expires_at));
-                Ok(visible.is_some())
-            }
-            (None, Some(cache)) if !key.starts_with(&PREFIX) => {
-                let read = |visit: &mut LookupVisit<'_>| self.below.lookup(key, visit);
-                cache.borrow_mut().lookup(key, visit, read)
-            }
-            _ => self.below.lookup(key, visit),
-        }
     }
 }
 

@@ -136,6 +136,7 @@ pub(crate) mod subcommands;
 mod table;
 mod table_moves;
 mod table_options;
+mod table_rows;
 mod tracking;
 mod transactions;
 mod user_clients;
