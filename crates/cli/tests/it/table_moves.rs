@@ -96,3 +96,16 @@ fn sigkill_during_moves_leaves_one_table_with_each_acknowledged_write() {
     println!("{moves} moves and {total} acknowledged writes at {kills} kills");
     assert!(moves >= kills && total > kills, "{moves} moves, {total} writes");
 }
+
+#[test]
+fn table_whose_requests_are_recorded_does_not_move() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name| scratch.path().join(name).display().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_siltstone"));
+    let command = command.args(["serve", &path("store"), "--listen", "127.0.0.1:0"]);
+    let mut server = Server::start(command.args(["--trace-out", &path("trace")]));
+    let refused = server.send("CONFIG MOVE default silt");
+    assert!(refused.contains("start the server without --trace-out"), "{refused}");
+    assert_eq!(server.send("SET k v"), "+OK");
+    server.terminate();
+}

@@ -10,6 +10,7 @@
 //! What the target cannot hold is refused: here, or later in INFO, and the table stays as it is.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use siltstone::{Db, Engine, Error, Table};
@@ -58,6 +59,7 @@ pub(super) fn move_table(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         return Err(reply_error("ERR a table is moving already; see INFO persistence"));
     }
     let (source, moving) = begin(database, &engine, &options)?;
+    let is_durable = moving.target().engine().capabilities().durable;
     let report = MoveReport {
         table: name.clone(),
         engine: engine.clone(),
@@ -70,7 +72,10 @@ pub(super) fn move_table(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     if !shared.moves.request(moving, report) {
         return Err(reply_error("ERR a table is moving already; see INFO persistence"));
     }
-    context.replies.simple("Background move started");
+    context.replies.simple(match is_durable {
+        true => "Background move started",
+        false => "Background move started; the table will be in memory alone",
+    });
     Ok(())
 }
 
@@ -85,6 +90,12 @@ fn begin(
     }
     let store = database.table.as_ref().and_then(|table| Some((table, Db::of_table(table)?)));
     let Some((table, db)) = store else { return Err(failed(name, "it is in no store")) };
+    let stored = db.table(name).map_err(|error| of_error(name, &error))?;
+    if !Arc::ptr_eq(stored.engine(), table.engine()) {
+        // The recorder would get no requests of the new engine.
+        let reason = "its requests are recorded: start the server without --trace-out";
+        return Err(failed(name, reason));
+    }
     let moving = db.begin_move(name, engine, options).map_err(|error| of_error(name, &error))?;
     database
         .check_move(moving.target().engine().as_ref())

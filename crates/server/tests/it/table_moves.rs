@@ -2,11 +2,11 @@
 //! to their number stays: watches, waiting commands, expiries, scans. Refusals leave all as before.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use siltstone::{Db, DbOptions};
 use siltstone_server::{Server, ServerOptions};
 use siltstone_testkit::TestRng;
+use siltstone_testkit::stop_guard::RunFlag;
 
 use crate::support::{Client, TestServer, eventually};
 
@@ -52,7 +52,10 @@ fn outcome(client: &mut Client) -> String {
 }
 
 fn move_to(client: &mut Client, target: &str) {
-    client.expect(&[(&format!("CONFIG MOVE default {target}"), "+Background move started")]);
+    let reply = client.call(&format!("CONFIG MOVE default {target}"));
+    assert!(reply.starts_with("+Background move started"), "{target}: {reply}");
+    // It says that the table is in memory alone from then on.
+    assert_eq!(reply.contains("in memory alone"), target.starts_with("mica"), "{reply}");
     let status = outcome(client);
     assert_eq!(status, "ok", "{target}: {:?}", field(client, "table_move_error"));
     assert!(field(client, "table_move_pause_ms").unwrap().parse::<f64>().unwrap() > 0.0);
@@ -62,11 +65,11 @@ const MICA: &str = "mica memory 8MiB partitions 2";
 const SKIMPY: &str = "skimpy capacity 16MiB";
 
 /// A client with keys of its own, which knows what each reply must be.
-fn use_own_keys(client: &mut Client, id: u64, is_done: &AtomicBool) -> BTreeMap<String, String> {
+fn use_own_keys(client: &mut Client, id: u64, running: &RunFlag) -> BTreeMap<String, String> {
     let mut rng = TestRng::new(id);
     let mut model: BTreeMap<String, String> = BTreeMap::new();
     for step in 1.. {
-        if is_done.load(Relaxed) {
+        if !running.is_set() {
             break;
         }
         let key = format!("{id}:{}", rng.below(150));
@@ -123,19 +126,20 @@ fn clients_lose_no_write_and_get_no_error_while_their_table_moves() {
     let db = Db::open_or_create(&dir, DbOptions::default()).unwrap();
     let mut expected = BTreeMap::new();
     serve(bind(&db, &["default"], |_| ()), |connect| {
-        let is_done = AtomicBool::new(false);
+        let running = RunFlag::default();
         let mut mover = connect();
         let clients: Vec<Client> = (0..3).map(|_| connect()).collect();
         std::thread::scope(|scope| {
-            let is_done = &is_done;
+            let stop = running.clear_on_drop();
+            let running = &running;
             let clients: Vec<_> = (0..)
                 .zip(clients)
-                .map(|(id, mut client)| scope.spawn(move || use_own_keys(&mut client, id, is_done)))
+                .map(|(id, mut client)| scope.spawn(move || use_own_keys(&mut client, id, running)))
                 .collect();
             for target in ["trie", MICA, "silt", SKIMPY, "lsm memtable 256KiB", "silt"] {
                 move_to(&mut mover, target);
             }
-            is_done.store(true, Relaxed);
+            drop(stop);
             for client in clients {
                 expected.extend(client.join().unwrap());
             }

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use siltstone::{
     CompactionFilter, Db, DbBatch, DbOptions, Durability, Error, FilterContent, FilterDecision,
@@ -15,6 +14,7 @@ use siltstone_engine::ManualClock;
 use siltstone_faults::FaultyVfs;
 use siltstone_runtime::Env;
 use siltstone_testkit::TestRng;
+use siltstone_testkit::stop_guard::RunFlag;
 use siltstone_vfs::{Ram, Vfs};
 
 const ROWS: u32 = 60;
@@ -95,8 +95,8 @@ fn no_write_is_lost_and_no_read_is_stale_while_the_table_moves() {
     const ROUNDS: usize = 3;
     let db = Db::create_vfs(Arc::new(Ram::new()), DbOptions::default()).unwrap();
     db.table_or_create("t", "lsm", &given("lsm")).unwrap();
-    let is_done = AtomicBool::new(false);
-    let (db, is_done) = (&db, &is_done);
+    let running = RunFlag::default();
+    let (db, running) = (&db, &running);
     let current = || db.table("t").unwrap();
     let models: Vec<BTreeMap<Vec<u8>, u64>> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..3u8)
@@ -105,7 +105,7 @@ fn no_write_is_lost_and_no_read_is_stale_while_the_table_moves() {
                     let mut rng = TestRng::new(u64::from(id));
                     let (mut table, mut model) = (current(), BTreeMap::new());
                     let mut step = 0u64;
-                    while !is_done.load(Relaxed) {
+                    while running.is_set() {
                         step += 1;
                         let key = vec![id, rng.below(200) as u8];
                         // A refused call has no effect, and is repeated with the new table.
@@ -133,11 +133,12 @@ fn no_write_is_lost_and_no_read_is_stale_while_the_table_moves() {
                 })
             })
             .collect();
+        let stop = running.clear_on_drop();
         for engine in std::iter::repeat_n(ENGINES, ROUNDS).flatten() {
             db.begin_move("t", engine, &given(engine)).unwrap().finish().unwrap();
             assert_eq!(current().engine().name(), engine);
         }
-        is_done.store(true, Relaxed);
+        drop(stop);
         writers.into_iter().map(|writer| writer.join().unwrap()).collect()
     });
     let expected: BTreeMap<_, _> = models.into_iter().flatten().collect();
