@@ -63,9 +63,9 @@ impl Experiment for LiveLevelSizes {
 
     fn cause(&self) -> Option<&'static str> {
         Some(
-            "the thesis chooses sizes before the run, for LevelDB: here the savings are larger \
-             where tables are selected in turn, and smaller under Zipf by least overlap, which \
-             the model does not describe (decision record 76)",
+            "the thesis chooses sizes before the run, for LevelDB. Here SSTables end where those \
+             below end, which saves a part already (decision record 107), and the model does not \
+             describe the selection by least overlap (76)",
         )
     }
 
