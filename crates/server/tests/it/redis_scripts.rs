@@ -486,8 +486,8 @@ fn values_that_share_tables_are_limited() {
     let server = TestServer::with(|options| options.max_output_bytes = 256 << 10);
     let mut client = server.client();
     assert_eq!(client.call("CONFIG SET script-memory-limit 4mb"), "+OK");
-    let shared = "local t = {1} for i = 1, 15 do local u = {} for j = 1, 30 do u[j] = t end t = u \
-                  end return ";
+    let shared = "local t = {('x'):rep(99)} for i = 1, 15 do \
+                  local u = {} for j = 1, 30 do u[j] = t end t = u end return ";
     let reply = eval(&mut client, &format!("{shared} t"), &[], &[]);
     assert!(reply.contains("the reply exceeds the limit of 262144 bytes"), "{reply}");
     for packed in ["cjson.encode(t)", "cmsgpack.pack(t)"] {
