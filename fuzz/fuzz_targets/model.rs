@@ -4,7 +4,7 @@
 use libfuzzer_sys::arbitrary::{Arbitrary, Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use siltstone_model::silt::SiltExample;
-use siltstone_model::simulate::{Load, Selection, Simulation};
+use siltstone_model::simulate::{Load, Selection, Simulation, Variation};
 use siltstone_model::{
     Breakdown, Cola, InterpolatedPopularity, InvalidParameter, LevelDb, Lsm, Popularity, Samt,
     Silt, Skimpy, Trie, Wait,
@@ -121,6 +121,14 @@ fn try_all(u: &mut Unstructured<'_>) -> Result<()> {
                 load: if bool::arbitrary(u)? { Load::KeyOrder } else { Load::Shuffled },
                 rounds: number(u)?.min(2.0),
                 seed: u64::arbitrary(u)?,
+                variation: Variation {
+                    deletes: number(u)?,
+                    tombstone_size: number(u)?,
+                    item_sizes: (0..u.int_in_range(0..=3)?)
+                        .map(|_| Ok((number(u)?, number(u)?)))
+                        .collect::<Result<_>>()?,
+                    phase: if bool::arbitrary(u)? { Some(u64::arbitrary(u)?) } else { None },
+                },
             };
             check_costs(simulation.run(|_, _| ()));
         }
