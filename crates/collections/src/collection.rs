@@ -169,7 +169,7 @@ impl<'w, 'r> Collection<'w, 'r> {
         self.writes.delete(key);
     }
 
-    /// Whether to delete so many adjacent rows as a range.
+    /// Whether to delete this number of adjacent rows as a range.
     pub(crate) fn deletes_as_range(&self, rows: u64) -> bool {
         rows >= self.writes.keyspace().min_range_rows()
     }

@@ -45,7 +45,7 @@ const VERSIONS_PER_MS: u64 = 1 << 20;
 /// From this many adjacent rows on an operation deletes them as a range. A deletion of a range
 /// costs all readers of the table a search until compactions have dropped the rows, so there must
 /// be few: elements of 100 bytes that fill a memtable of 32 MiB are deleted by at most 82 of them.
-/// The deletions of so many single rows take less than 1 MiB in memory.
+/// 4,095 deletions of single rows take less than 1 MiB in memory.
 const MIN_RANGE_ROWS: u64 = 4096;
 
 /// The format of a table without a marker.

@@ -12,7 +12,7 @@ use super::nodes::{Nodes, SetOnDrop, siltstone, succeeds, tls, wait_for};
 
 /// How soon a change is in force at all nodes.
 const SOON: Duration = Duration::from_secs(10);
-/// Until all nodes act by an acknowledged change. Ten times what it takes.
+/// How long the tests wait until all nodes act by an acknowledged change.
 const PROPAGATION: Duration = Duration::from_secs(1);
 
 fn open(nodes: &Nodes, node: usize) -> Connection {

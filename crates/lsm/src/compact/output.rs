@@ -1,7 +1,7 @@
 //! The output of a subcompaction: tables of one level, and blob files with the values that they
 //! refer to.
 //!
-//! [`TableEnd`] tells where an output table ends. Outputs are synced a few tables later, when the
+//! [`TableEnd`] decides where an output table ends. Outputs are synced a few tables later, when the
 //! device has had time to write them.
 //!
 //! With key-value separation an entry keeps its reference. A value that is in the table although it

@@ -7,9 +7,9 @@
 //!
 //! A table that ends where one of the level after ends shares none of these with its neighbour: the
 //! compaction that moves it down rewrites about one table less. So a table ends at the last such
-//! boundary at which it has at most its size, as far as the distance of the boundaries so far
-//! tells, or at the next one, if that comes soon. It also ends before it overlaps too much of the
-//! level after.
+//! boundary at which it has at most its size. The mean distance of the boundaries that it has passed
+//! predicts the next one. A table may become a quarter larger to reach a boundary. It also ends
+//! before it overlaps too much of the level after.
 //!
 //! RocksDB cuts its output at these boundaries, too, by another rule.
 

@@ -1,8 +1,9 @@
 //! DUMP and RESTORE: values in Redis's format, for moves between servers.
 //!
 //! Both hold all elements in memory, up to `--max-request`. DUMP reads under the key's lock and
-//! encodes after it; RESTORE decodes before it takes the lock, and writes one batch. So, as COPY and
-//! SORT do, they run in one piece, and a large collection delays the other clients of its worker.
+//! encodes after it; RESTORE decodes before it takes the lock, and writes one batch. So, as COPY
+//! and SORT do, they run in one piece, and a large collection delays the other clients of its
+//! worker.
 //!
 //! Source: the documentation of Redis's DUMP and RESTORE; replies of Redis 7.0 and 7.2.
 

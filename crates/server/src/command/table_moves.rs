@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use siltstone::{Db, Engine, Error, Table};
+use siltstone::{Db, Engine, Error, TableMove};
 
 use super::context::Context;
 use super::failure::{Failure, Outcome, reply_error};
@@ -58,12 +58,12 @@ pub(super) fn move_table(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     if shared.moves.is_in_progress() {
         return Err(reply_error("ERR a table is moving already; see INFO persistence"));
     }
-    let (source, moving) = begin(database, &engine, &options)?;
+    let moving = begin(database, &engine, &options)?;
     let is_durable = moving.target().engine().capabilities().durable;
     let report = MoveReport {
         table: name.clone(),
         engine: engine.clone(),
-        total: source.approximate_len(),
+        total: moving.table().approximate_len(),
         progress: moving.progress(),
         since: Instant::now(),
         took: None,
@@ -83,7 +83,7 @@ fn begin(
     database: &Database,
     engine: &str,
     options: &BTreeMap<String, String>,
-) -> Result<(Table, siltstone::TableMove), Failure> {
+) -> Result<TableMove, Failure> {
     let name = &database.name;
     if database.is_named_by_other_protocols() {
         return Err(failed(name, "memcached or UDP clients use it"));
@@ -101,7 +101,7 @@ fn begin(
         .check_move(moving.target().engine().as_ref())
         .map_err(|error| of_error(name, &error))?;
     // Flags of memcached clients are in a trailer of the value, but for mica in its items.
-    let moving = match (table.engine().name() == MICA, engine == MICA) {
+    Ok(match (table.engine().name() == MICA, engine == MICA) {
         (true, false) => moving.with_conversion(|_, entry| {
             if let Some(stored) = flags_trailer::append(&entry.value, Default::default()) {
                 entry.value = stored;
@@ -119,8 +119,7 @@ fn begin(
             }
         }),
         _ => moving,
-    };
-    Ok((table.clone(), moving))
+    })
 }
 
 impl Database {

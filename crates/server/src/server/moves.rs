@@ -10,8 +10,8 @@
 //! ```
 //!
 //! What belongs to the number that clients select stays: locks, watches, waiting commands,
-//! expiries, tracked keys. Positions of SCAN are forgotten, since engines differ in their order; the scans
-//! begin again.
+//! expiries, tracked keys. Positions of SCAN are forgotten, since engines differ in their order; the
+//! scans begin again.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
