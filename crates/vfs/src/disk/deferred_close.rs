@@ -14,14 +14,29 @@ use std::time::Duration;
 
 use siltstone_runtime::thread_priority;
 
+use super::open_files::{OpenFiles, OtherDescriptor};
+
 /// The other handles of a removed file are usually closed within this time.
 const CLOSE_DELAY: Duration = Duration::from_millis(5);
 
+/// A removed file that is still open.
+pub(super) struct RemovedFile {
+    // Closed before the count is lowered: the order of the fields.
+    _file: Arc<File>,
+    _count: OtherDescriptor,
+}
+
+impl RemovedFile {
+    pub(super) fn new(files: &Arc<OpenFiles>, file: Arc<File>) -> Self {
+        RemovedFile { _file: file, _count: OtherDescriptor::new(files) }
+    }
+}
+
 /// Closes a removed file on the background thread.
-pub(super) fn close_later(file: Arc<File>) {
-    static THREAD: OnceLock<Option<Sender<Arc<File>>>> = OnceLock::new();
+pub(super) fn close_later(file: RemovedFile) {
+    static THREAD: OnceLock<Option<Sender<RemovedFile>>> = OnceLock::new();
     let thread = THREAD.get_or_init(|| {
-        let (sender, files) = channel::<Arc<File>>();
+        let (sender, files) = channel::<RemovedFile>();
         let work = move || {
             thread_priority::lower_priority();
             thread_priority::set_batch_policy();
@@ -52,7 +67,8 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let target = std::fs::read_link(&path).unwrap();
-        close_later(Arc::new(file));
+        let files = Arc::new(OpenFiles::new(1));
+        close_later(RemovedFile::new(&files, Arc::new(file)));
         let began = Instant::now();
         while std::fs::read_link(&path).is_ok_and(|now| now == target) {
             assert!(began.elapsed() < Duration::from_secs(10), "{} stays open", target.display());

@@ -48,10 +48,11 @@ mod preallocator;
 
 #[cfg(all(target_os = "linux", not(siltstone_portable)))]
 use append_file::AppendFile;
+use deferred_close::{RemovedFile, close_later};
 use descriptor::{Access, Descriptor};
 use fault::{disk_fault, display};
 use file::DiskFile;
-use open_files::{DirectoryCount, OpenFiles};
+use open_files::{OpenFiles, OtherDescriptor};
 
 /// I/O options of a [`Disk`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,12 +72,13 @@ pub struct DiskOptions {
     /// through it. Idle files beyond it are closed, and opened again when they are used. Logs with
     /// unsynced bytes are closed only beyond twice the maximum, after a sync. Files in use, other
     /// files that are written to, and removed files that are still read are not closed, so these
-    /// may exceed it. Up to half of it is for the directories, which stay open; further ones, lock
-    /// files and mapped files do not count.
+    /// may exceed it. Up to half of it is for the directories, which stay open, and for removed files
+    /// until they are closed; further ones, lock files and mapped files do not count.
     ///
     /// If the process's limit (RLIMIT_NOFILE) is lower, the maximum is that limit minus 32, and 16
-    /// at least. If an open fails because of it nevertheless, files are closed, synced before if
-    /// necessary, and the open is tried again.
+    /// at least; logs with unsynced bytes and directories leave 16 of the limit. If an open fails
+    /// because of it nevertheless, files are closed, synced before if necessary, and the open is
+    /// tried again.
     pub max_open_files: usize,
 }
 
@@ -98,7 +100,7 @@ pub struct Disk {
     /// Held open: a sync of the directory must not fail for lack of a descriptor.
     handle: Directory,
     /// For a directory that was opened through another one.
-    _count: Option<DirectoryCount>,
+    _count: Option<OtherDescriptor>,
     options: DiskOptions,
     files: Arc<OpenFiles>,
     #[cfg(all(target_os = "linux", not(siltstone_portable)))]
@@ -122,7 +124,7 @@ impl Disk {
     /// A directory that shares the budget of this one.
     fn open_other(&self, path: PathBuf) -> Result<Self> {
         let (options, files) = (self.options, self.files.clone());
-        let count = Some(DirectoryCount::new(&files));
+        let count = Some(OtherDescriptor::new(&files));
         let handle = open_directory(&files, &path)?;
         Ok(Disk::new(path, handle, count, options, files))
     }
@@ -130,7 +132,7 @@ impl Disk {
     fn new(
         path: PathBuf,
         handle: Directory,
-        count: Option<DirectoryCount>,
+        count: Option<OtherDescriptor>,
         options: DiskOptions,
         files: Arc<OpenFiles>,
     ) -> Self {
@@ -261,7 +263,9 @@ impl Vfs for Disk {
         // Some file systems of Windows keep the name until the last handle is closed.
         let held = held.filter(|_| cfg!(not(windows)));
         std::fs::remove_file(&path).map_err(|e| disk_fault("remove", &path, e))?;
-        held.into_iter().for_each(deferred_close::close_later);
+        if let Some(file) = held {
+            close_later(RemovedFile::new(&self.files, file));
+        }
         Ok(())
     }
 

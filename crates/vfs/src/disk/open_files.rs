@@ -9,8 +9,10 @@
 //!
 //! Every file counts while it is open. A file that is pinned or in use is not closed, so these may
 //! exceed the budget. Files with unsynced bytes may exceed it, too, up to twice the budget: beyond
-//! that, and where the process has no more descriptors, an idle one is synced and closed. Where the
-//! process's limit (RLIMIT_NOFILE) is lower than the budget, it bounds it.
+//! that, and where the process has no more descriptors, an idle one is synced and closed.
+//!
+//! A low limit of the process (RLIMIT_NOFILE) lowers the budget, and the excess of unsynced files:
+//! sockets, pipes and other libraries do not try again when they get no descriptor.
 //!
 //! The set also finds the handles of a name: a file that is removed or renamed cannot be opened
 //! again by name, so its handles are pinned before.
@@ -33,8 +35,10 @@ use super::descriptor::{Descriptor, OpenFile};
 use crate::OpenFileCounts;
 use crate::system::{is_out_of_files, open_file_limit};
 
-/// Descriptors that are left to the rest of the process if its limit is below the budget.
+/// Descriptors that the budget leaves of the process's limit.
 const OTHER_DESCRIPTORS: u64 = 32;
+/// Descriptors that files with unsynced bytes leave of it, which may exceed the budget.
+const RESERVED_DESCRIPTORS: u64 = OTHER_DESCRIPTORS / 2;
 /// The lowest budget that the process's limit leads to.
 const MIN_LIMITED_BUDGET: u64 = 16;
 /// The number of files that are closed before an open is tried again.
@@ -42,8 +46,11 @@ const RETRY_EVICTIONS: usize = 8;
 /// The number of times that an open is tried again.
 const RETRIES: u32 = 4;
 /// The pause before a file is opened again, if no other could be closed; the next ones double.
-/// Meanwhile files in use become idle, and those that were removed are closed.
+/// Meanwhile files in use become idle, syncs of other threads end, and files that were removed are
+/// closed.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// The number of pauses: a second in total.
+const PAUSES: u32 = 10;
 /// The ring position of a file that is closed.
 pub(super) const NOT_IN_RING: usize = usize::MAX;
 /// The minimum number of files that one eviction scans before it gives up.
@@ -52,8 +59,10 @@ const MIN_SCANNED: usize = 64;
 /// The open files of a directory and its subdirectories.
 pub(super) struct OpenFiles {
     max_open: usize,
-    /// Open directories.
-    directories: AtomicUsize,
+    /// The process's limit of descriptors, less those that are reserved.
+    usable: usize,
+    /// Open directories, and removed files that are not closed yet.
+    others: AtomicUsize,
     state: Mutex<State>,
     evictions: AtomicU64,
     reopens: AtomicU64,
@@ -97,19 +106,19 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// A directory that is open, which takes from the budget.
-pub(super) struct DirectoryCount(Arc<OpenFiles>);
+/// An open directory, or a removed file until it is closed. It takes from the budget.
+pub(super) struct OtherDescriptor(Arc<OpenFiles>);
 
-impl DirectoryCount {
+impl OtherDescriptor {
     pub(super) fn new(files: &Arc<OpenFiles>) -> Self {
-        files.directories.fetch_add(1, Relaxed);
-        DirectoryCount(files.clone())
+        files.others.fetch_add(1, Relaxed);
+        OtherDescriptor(files.clone())
     }
 }
 
-impl Drop for DirectoryCount {
+impl Drop for OtherDescriptor {
     fn drop(&mut self) {
-        self.0.directories.fetch_sub(1, Relaxed);
+        self.0.others.fetch_sub(1, Relaxed);
     }
 }
 
@@ -126,19 +135,27 @@ impl OpenFiles {
     pub(super) fn new(max_open: usize) -> Self {
         let limit = open_file_limit().unwrap_or(u64::MAX);
         let limited = limit.saturating_sub(OTHER_DESCRIPTORS).max(MIN_LIMITED_BUDGET);
+        let usable = limit.saturating_sub(RESERVED_DESCRIPTORS);
         OpenFiles {
             max_open: max_open.clamp(1, usize::try_from(limited).unwrap_or(usize::MAX)),
-            directories: AtomicUsize::new(0),
+            usable: usize::try_from(usable).unwrap_or(usize::MAX),
+            others: AtomicUsize::new(0),
             state: Mutex::default(),
             evictions: AtomicU64::new(0),
             reopens: AtomicU64::new(0),
         }
     }
 
-    /// The budget that the open directories leave, at least half of it.
+    /// The budget that directories and removed files leave, at least half of it.
     fn file_budget(&self) -> usize {
-        let left = self.max_open.saturating_sub(self.directories.load(Relaxed));
+        let left = self.max_open.saturating_sub(self.others.load(Relaxed));
         left.max(self.max_open / 2).max(1)
+    }
+
+    /// The number of open files from which on those with unsynced bytes are closed as well.
+    fn unsynced_budget(&self) -> usize {
+        let usable = self.usable.saturating_sub(self.others.load(Relaxed));
+        usable.min(2 * self.max_open).max(self.file_budget())
     }
 
     pub(super) fn counts(&self) -> OpenFileCounts {
@@ -161,7 +178,7 @@ impl OpenFiles {
             let max_scanned = 2 * state.ring.len().min(self.max_open).max(MIN_SCANNED);
             state.close_idle(excess, max_scanned, &mut closed);
         }
-        if state.open > 2 * self.max_open {
+        if state.open > self.unsynced_budget() {
             unsynced = state.idle(MIN_SCANNED);
         }
         drop(state);
@@ -183,15 +200,15 @@ impl OpenFiles {
     }
 
     /// The same for a file that was closed for room: with pauses, since nobody repeats the read or
-    /// write that needs it. It gives up after some milliseconds.
+    /// write that needs it. It gives up after a second.
     pub(super) fn retry_with_pauses<T>(
         &self,
         mut open: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
-        for attempt in 0..RETRIES {
+        for number in 0..PAUSES {
             match self.retry(&mut open) {
                 Err(error) if is_out_of_files(&error) => {
-                    std::thread::sleep(FIRST_PAUSE * 2_u32.pow(attempt));
+                    std::thread::sleep(FIRST_PAUSE * 2_u32.pow(number));
                 }
                 done => return done,
             }
