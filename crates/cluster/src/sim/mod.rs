@@ -24,6 +24,7 @@
 //! Algorithm", ATC 2014, figure 3.
 
 mod clients;
+mod copies;
 mod invariants;
 mod network;
 mod node;
