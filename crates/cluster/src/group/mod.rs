@@ -3,7 +3,8 @@
 //! A [`Group`] is a synchronous state machine. The caller calls [`tick`](Group::tick) at a fixed
 //! rate, [`step`](Group::step) for every packet, [`propose`](Group::propose) and
 //! [`read_index`](Group::read_index) for its clients, and [`ready`](Group::ready) after every few
-//! calls. All I/O happens in `ready` and, for chunks of a snapshot, in `step`. Each round of
+//! calls. All I/O happens in `ready`, and in `step` for chunks of a snapshot and for notes about
+//! other nodes. Each round of
 //! `ready`:
 //!
 //! ```text
