@@ -4,8 +4,7 @@
 //! rate, [`step`](Group::step) for every packet, [`propose`](Group::propose) and
 //! [`read_index`](Group::read_index) for its clients, and [`ready`](Group::ready) after every few
 //! calls. All I/O happens in `ready`, and in `step` for chunks of a snapshot and for notes about
-//! other nodes. Each round of
-//! `ready`:
+//! other nodes. Each round of `ready`:
 //!
 //! ```text
 //!   1  a leader's packets are sent, if its term and vote are durable already
