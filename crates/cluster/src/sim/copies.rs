@@ -8,6 +8,9 @@
 //! | a known copy | a node that runs has noted a later start |
 //! | another one | all other nodes have run since, and the node has only followed |
 //!
+//! Those who know are first nodes and members as of the copy, so the node asks them whatever its
+//! table has lost. Of members that have joined since it knows nothing.
+//!
 //! Then nothing else fails for a while, and the packets of the earlier process arrive first. These
 //! are the conditions of the promise; what follows is up to the usual faults and invariants.
 
@@ -16,6 +19,7 @@ use siltstone_testkit::TestRng;
 use super::network::Network;
 use super::node::Node;
 use super::world::World;
+use crate::Group;
 
 /// The steps without other faults after a copy was put back.
 const CALM_STEPS: u64 = 60;
@@ -49,7 +53,8 @@ impl World {
         }
         let Some(at) = self.nodes.iter().position(|node| node.copy.is_some()) else {
             let at = self.copies.rng.index(self.nodes.len());
-            if self.copies.rng.one_in(20) && self.nodes[at].is_registered {
+            let node = &self.nodes[at];
+            if self.copies.rng.one_in(20) && node.is_registered && node.is_first() {
                 let starts = self.nodes.iter().map(|node| (node.id, node.starts)).collect();
                 self.nodes[at].copy_disk(self.copies.rng.draw(), starts);
             }
@@ -69,8 +74,11 @@ impl World {
         let node = &self.nodes[at];
         let (Some(copy), Some(group)) = (&node.copy, &node.group) else { return false };
         let directory = group.directory();
-        let others = self.nodes.iter().filter_map(|other| other.group.as_ref());
-        others.into_iter().any(|other| other.knows_later_start(node.id, directory, copy.start))
+        let mut asked = self.nodes.iter().filter(|other| copy.asks(other));
+        asked.any(|other| {
+            let knows = |group: &Group| group.knows_later_start(node.id, directory, copy.start);
+            other.group.as_ref().is_some_and(knows)
+        })
     }
 
     /// Whether all other nodes have run since the copy was made, of a node that has not led since.
@@ -78,7 +86,7 @@ impl World {
         let Some(copy) = &self.nodes[at].copy else { return false };
         let has_run = |node: &Node| {
             let starts = copy.starts.get(&node.id).copied().unwrap_or(1);
-            node.group.is_some() && node.starts == starts
+            copy.asks(node) && node.group.is_some() && node.starts == starts
         };
         let mut others = self.nodes.iter().filter(|node| node.id != self.nodes[at].id);
         !copy.has_led && others.all(has_run)

@@ -68,6 +68,15 @@ pub(super) struct DiskCopy {
     pub(super) starts: BTreeMap<u64, u64>,
     /// The node has led since.
     pub(super) has_led: bool,
+    /// The voters as of the copy.
+    voters: Vec<u64>,
+}
+
+impl DiskCopy {
+    /// Whether the node asks this other one when it starts from the copy.
+    pub(super) fn asks(&self, other: &Node) -> bool {
+        other.is_first() && self.voters.contains(&other.id)
+    }
 }
 
 fn open_table() -> OpenTable {
@@ -199,7 +208,8 @@ impl Node {
     pub(super) fn copy_disk(&mut self, seed: u64, starts: BTreeMap<u64, u64>) {
         let Some(group) = &self.group else { return };
         let (start, has_led) = (group.start_number(), group.leads());
-        self.copy = Some(DiskCopy { vfs: self.vfs.survivors(seed), start, starts, has_led });
+        let (vfs, voters) = (self.vfs.survivors(seed), group.applied().members.voters.clone());
+        self.copy = Some(DiskCopy { vfs, start, starts, has_led, voters });
     }
 
     /// Puts the copy of its disk back, with which it starts.
