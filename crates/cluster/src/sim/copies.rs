@@ -1,5 +1,5 @@
-//! The fault that a node's disk goes back to an older state: a copy of the disk of a running node is
-//! put back later.
+//! The fault that a node's disk goes back to an older state: a copy of the disk of a running node
+//! is put back later.
 //!
 //! The copy is put back where it must be recognized, or must have forgotten nothing that matters:
 //!
