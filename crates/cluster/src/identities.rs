@@ -11,18 +11,26 @@
 //!
 //! ```text
 // ANCHOR: layout
-//! file  := "SILTPEER"  version:u8  own:u64  stage:u8  count:u32  peer[count]  checksum:u32
-//! stage := 0 the node is being created   1 created   2 registered
+//! file  := "SILTPEER"  version:u8  own:u64  stage:u8  count:u32  peer[count]
+//!          start  takes_part:u8  count:u32  noted[count]  checksum:u32
+//! stage := 0 the node is being created   1 created   2 registered   3 known to be an older copy
 //! peer  := node:u64  directory:u64
+//! start := number:u64  random:u64                  0 0 of a node that has not been started again
+//! noted := node:u64  directory:u64  start          the last start of another node
 // ANCHOR_END: layout
 //! ```
 //!
-//! The checksum is a CRC-32C of all before it. The version is 3. Version 1 has no stage: such a
-//! node is registered, unless there is nothing else in the directory. Version 2 is another file
-//! ([`crate::node::NodeDirectory`]). A reader refuses a newer version.
+//! The checksum is a CRC-32C of all before it. The version is 4. Version 3 has no starts: such a
+//! node begins its first one. Version 1 has no stage either: such a node is registered, unless there
+//! is nothing else in the directory. Version 2 is another file ([`crate::node::NodeDirectory`]). A
+//! reader refuses a newer version.
 //!
 //! A directory in stage 0 has never run a node: what is in it is removed, and the node is created.
 //! From stage 1 on a missing log or table is a loss.
+//!
+//! Starts: a process begins a start with the next number, unless an earlier one has begun it and
+//! has not taken part in the group ([`Identities::begin_start`]). So a directory's number grows only
+//! when the others may rely on what the node has done, and crashes while it starts do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -33,6 +41,7 @@ use siltstone_table::fixed::{take_u32, take_u64};
 use siltstone_vfs::{Mode, Vfs};
 
 use crate::log::{lost, take_bytes, take_u8};
+use crate::packet::StartId;
 
 pub(crate) const NAME: &str = "NODE-IDENTITIES";
 pub(crate) const DRAFT_NAME: &str = "NODE-IDENTITIES.new";
@@ -41,9 +50,11 @@ pub(crate) const MAGIC: &[u8; 8] = b"SILTPEER";
 const FIRST_VERSION: u8 = 1;
 /// The version of the file in the directory of a node with several groups.
 pub(crate) const GROUPS_VERSION: u8 = 2;
-const VERSION: u8 = 3;
+/// The version without starts.
+const STAGES_VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// The versions of the file in the directory of a node with one group, or of one group.
-pub(crate) const VERSIONS_OF_ONE_GROUP: [u8; 2] = [FIRST_VERSION, VERSION];
+pub(crate) const VERSIONS_OF_ONE_GROUP: [u8; 3] = [FIRST_VERSION, STAGES_VERSION, VERSION];
 /// The largest file that is read, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -56,6 +67,8 @@ pub(crate) enum Stage {
     Created,
     /// The node takes part in its group.
     Registered,
+    /// Another node has recognized the directory as an older copy of itself.
+    Superseded,
 }
 
 /// The directories of nodes.
@@ -64,6 +77,7 @@ pub(crate) struct Identities {
     own: u64,
     stage: Stage,
     known: BTreeMap<u64, u64>,
+    starts: Starts,
     /// Nodes that have sent from another directory than the known one.
     refused: BTreeSet<u64>,
 }
@@ -74,6 +88,23 @@ struct Content {
     /// `None`: version 1.
     stage: Option<Stage>,
     known: BTreeMap<u64, u64>,
+    starts: Starts,
+}
+
+/// The starts of nodes.
+struct Starts {
+    own: StartId,
+    /// Others may rely on what the node has done since this start.
+    takes_part: bool,
+    /// By node: its directory, and the last start of it that was noted here.
+    noted: BTreeMap<u64, (u64, StartId)>,
+}
+
+impl Starts {
+    /// Those of a node that has not been started again, and has noted none.
+    fn first() -> Self {
+        Starts { own: StartId::default(), takes_part: true, noted: BTreeMap::new() }
+    }
 }
 
 impl Identities {
@@ -87,8 +118,8 @@ impl Identities {
 
     /// Gives a new directory this id.
     pub(crate) fn create_with(vfs: Arc<dyn Vfs>, own: u64) -> Result<Self> {
-        let (stage, known, refused) = (Stage::Creating, BTreeMap::new(), BTreeSet::new());
-        let identities = Identities { vfs, own, stage, known, refused };
+        let (stage, known, starts) = (Stage::Creating, BTreeMap::new(), Starts::first());
+        let identities = Identities { vfs, own, stage, known, starts, refused: BTreeSet::new() };
         identities.write()?;
         Ok(identities)
     }
@@ -99,11 +130,11 @@ impl Identities {
     /// # Errors
     /// `Refused` if it is missing, or of a newer version; `Corruption`; I/O errors.
     pub(crate) fn open(vfs: Arc<dyn Vfs>) -> Result<Self> {
-        let Some(Content { own, stage, known }) = read(vfs.as_ref())? else {
+        let Some(Content { own, stage, known, starts }) = read(vfs.as_ref())? else {
             return Err(lost(vfs.name(), &format!("the file {NAME} is missing")));
         };
         let stage = stage.unwrap_or(Stage::Registered);
-        let identities = Identities { vfs, own, stage, known, refused: BTreeSet::new() };
+        let identities = Identities { vfs, own, stage, known, starts, refused: BTreeSet::new() };
         identities.write()?;
         Ok(identities)
     }
@@ -117,6 +148,18 @@ impl Identities {
         for (node, directory) in &self.known {
             out.extend_from_slice(&node.to_le_bytes());
             out.extend_from_slice(&directory.to_le_bytes());
+        }
+        let push = |out: &mut Vec<u8>, StartId { number, random }: StartId| {
+            out.extend_from_slice(&number.to_le_bytes());
+            out.extend_from_slice(&random.to_le_bytes());
+        };
+        push(&mut out, self.starts.own);
+        out.push(u8::from(self.starts.takes_part));
+        out.extend_from_slice(&(self.starts.noted.len() as u32).to_le_bytes());
+        for (node, (directory, start)) in &self.starts.noted {
+            out.extend_from_slice(&node.to_le_bytes());
+            out.extend_from_slice(&directory.to_le_bytes());
+            push(&mut out, *start);
         }
         replace_file(self.vfs.as_ref(), out)
     }
@@ -134,6 +177,45 @@ impl Identities {
     /// Sets the stage durably.
     pub(crate) fn set_stage(&mut self, stage: Stage) -> Result<()> {
         self.stage = stage;
+        self.write()
+    }
+
+    /// Begins a start, durably; or goes on with one that no process has taken part in. `random` is
+    /// a new random number.
+    pub(crate) fn begin_start(&mut self, random: u64) -> Result<()> {
+        if !self.starts.takes_part {
+            return Ok(());
+        }
+        self.starts.own = StartId { number: self.starts.own.number + 1, random };
+        self.starts.takes_part = false;
+        self.write()
+    }
+
+    /// The present start.
+    pub(crate) fn start(&self) -> StartId {
+        self.starts.own
+    }
+
+    /// Whether the others may rely on what this node does.
+    pub(crate) fn takes_part(&self) -> bool {
+        self.starts.takes_part
+    }
+
+    /// From now on the others may rely on what this node does. It is durable once this returns.
+    pub(crate) fn take_part(&mut self) -> Result<()> {
+        self.starts.takes_part = true;
+        self.write()
+    }
+
+    /// The last start of another node's directory that was noted here.
+    pub(crate) fn noted_start(&self, node: u64, directory: u64) -> Option<StartId> {
+        let (of, start) = self.starts.noted.get(&node)?;
+        (*of == directory).then_some(*start)
+    }
+
+    /// Notes a start of another node durably.
+    pub(crate) fn note_start(&mut self, node: u64, directory: u64, start: StartId) -> Result<()> {
+        self.starts.noted.insert(node, (directory, start));
         self.write()
     }
 
@@ -207,18 +289,39 @@ fn read(vfs: &dyn Vfs) -> Result<Option<Content>> {
                 0 => Stage::Creating,
                 1 => Stage::Created,
                 2 => Stage::Registered,
+                3 => Stage::Superseded,
                 _ => return None,
             }),
         };
         let count = take_u32(at)?;
         let peers = (0..count).map(|_| Some((take_u64(at)?, take_u64(at)?)));
         let known = peers.collect::<Option<BTreeMap<_, _>>>()?;
-        at.is_empty().then_some(Ok(Content { own, stage, known }))
+        let starts = match version {
+            VERSION => take_starts(at)?,
+            _ => Starts::first(),
+        };
+        at.is_empty().then_some(Ok(Content { own, stage, known, starts }))
     };
     match decode().ok_or_else(|| Error::corruption(NAME, 0, "it is malformed"))? {
         Ok(content) => Ok(Some(content)),
         Err(version) => Err(other_version(version)),
     }
+}
+
+fn take_starts(at: &mut &[u8]) -> Option<Starts> {
+    let own = take_start(at)?;
+    let takes_part = match take_u8(at)? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let count = take_u32(at)?;
+    let noted = (0..count).map(|_| Some((take_u64(at)?, (take_u64(at)?, take_start(at)?))));
+    Some(Starts { own, takes_part, noted: noted.collect::<Option<_>>()? })
+}
+
+fn take_start(at: &mut &[u8]) -> Option<StartId> {
+    Some(StartId { number: take_u64(at)?, random: take_u64(at)? })
 }
 
 /// Reads the file without its checksum, which is right.
@@ -367,7 +470,7 @@ mod tests {
             assert!(Identities::open(vfs.clone()).is_err_and(|error| error.is_corruption()));
         }
         let mut body = bytes[..bytes.len() - 4].to_vec();
-        for wrong in [3, 9] {
+        for wrong in [4, 9] {
             body[17] = wrong;
             write_body(&vfs, &body);
             assert!(Identities::open(vfs.clone()).is_err_and(|error| error.is_corruption()));
@@ -375,6 +478,6 @@ mod tests {
         body[8] = VERSION + 1;
         write_body(&vfs, &body);
         let newer = Identities::open(vfs).err().unwrap().to_string();
-        assert!(newer.contains("format version 4"), "{newer}");
+        assert!(newer.contains("format version 5"), "{newer}");
     }
 }

@@ -37,7 +37,8 @@
 //! * The log is compacted only up to what the table holds durably, and it is replaced only when the
 //!   snapshot's table is durable.
 //! * A node whose log is damaged or missing does not open, so it neither votes nor serves. One that
-//!   was created again under its old id does not either.
+//!   was created again under its old id does not either, nor an older copy of a directory that
+//!   another node recognizes.
 
 pub mod applied;
 mod budget;

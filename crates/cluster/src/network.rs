@@ -32,6 +32,10 @@ pub trait Receiver: Send + Sync {
 
     /// Packets to a node have been lost. Raft then probes what that node has.
     fn report_unreachable(&self, node: u64);
+
+    /// A [`Start`](crate::packet::Start) was dropped: the node to which it goes runs an earlier
+    /// version, which has no such packet.
+    fn report_earlier_version(&self, _node: u64) {}
 }
 
 /// The network of a group of one node: it has no peers.

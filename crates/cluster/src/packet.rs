@@ -32,6 +32,10 @@ pub enum Packet {
     Registered(Registered),
     /// A message to the user of the other node's handle.
     Message(NodeMessage),
+    /// The first packet of a node that has been started again.
+    Start(Start),
+    /// The answer to it.
+    Started(Started),
 }
 
 impl Packet {
@@ -44,6 +48,8 @@ impl Packet {
             Packet::Register(register) => register.to,
             Packet::Registered(registered) => registered.to,
             Packet::Message(message) => message.to,
+            Packet::Start(start) => start.to,
+            Packet::Started(started) => started.to,
         }
     }
 
@@ -56,6 +62,8 @@ impl Packet {
             Packet::Register(register) => register.from,
             Packet::Registered(registered) => registered.from,
             Packet::Message(message) => message.from,
+            Packet::Start(start) => start.from,
+            Packet::Started(started) => started.from,
         }
     }
 }
@@ -130,6 +138,64 @@ pub struct Registered {
     pub directory: u64,
     /// Whether the group has committed it.
     pub is_committed: bool,
+}
+
+/// A start of a node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StartId {
+    /// Higher than those of all earlier starts of the directory in which the node took part.
+    pub number: u64,
+    /// Random: two copies of a directory begin the same number.
+    pub random: u64,
+}
+
+/// Asks a node to note a start of the sender, and says what the sender has durably.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// The sender.
+    pub from: u64,
+    /// The receiver.
+    pub to: u64,
+    /// The start.
+    pub id: StartId,
+    /// A random number of the process. Processes that have not taken part share a start.
+    pub process: u64,
+    /// The term.
+    pub term: u64,
+    /// The vote in this term; 0 for none.
+    pub vote: u64,
+    /// The index of the last entry of the log.
+    pub last: u64,
+}
+
+/// The answer to a [`Start`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Started {
+    /// The sender.
+    pub from: u64,
+    /// The receiver.
+    pub to: u64,
+    /// That of the [`Start`].
+    pub process: u64,
+    /// What the receiver has forgotten; `None`: its start is noted durably.
+    pub forgotten: Option<ForgottenState>,
+}
+
+/// Why a directory is an older copy of another node's present one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ForgottenState {
+    /// The same or a later start.
+    #[error("its start {0}")]
+    Start(u64),
+    /// A term.
+    #[error("that it had reached term {0}")]
+    Term(u64),
+    /// A vote.
+    #[error("its vote in term {0}")]
+    Vote(u64),
+    /// An entry that it has acknowledged, or whose commit it has heard of.
+    #[error("that it had entry {0}")]
+    Entry(u64),
 }
 
 /// A message between the users of two nodes' handles. The group does not look into it. It arrives

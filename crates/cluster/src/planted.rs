@@ -53,6 +53,8 @@ pub(crate) enum Fault {
     /// A new node takes part before the others have noted its directory, and the group commits
     /// none.
     SkippedRegistration,
+    /// An older copy of a node's directory is taken for the present one.
+    AcceptedCopy,
 }
 
 #[cfg(not(test))]

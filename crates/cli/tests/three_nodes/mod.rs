@@ -17,6 +17,7 @@ mod followers;
 mod functions;
 mod groups;
 pub mod nodes;
+mod older_copies;
 mod pubsub;
 mod refusals;
 mod users;

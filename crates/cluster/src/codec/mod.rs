@@ -12,6 +12,7 @@
 //!          | 7:u8 register | 8:u8 registered             of version 2
 //!          | 9:u8 publication                           of version 3
 //!          | 10:u8 message of a node                    of version 4
+//!          | 11:u8 start | 12:u8 started               of version 5
 //!
 //! hello   := "SILTNODE"  oldest_version:u16  newest_version:u16  cluster:u64  from:u64  to:u64
 //!            process:u64  address_len:u16  address      of clients
@@ -36,10 +37,14 @@
 //! registered := group:u64  directory:u64  from:u64  to:u64  of_receiver:u64  is_committed:u8
 //! publication := channel_len:u32  channel  message    to the end of the body; of no group
 //! message of a node := group:u64  directory:u64  from:u64  to:u64  len:u32  bytes[len]
+//! start   := group:u64  directory:u64  from:u64  to:u64  number:u64  random:u64  process:u64
+//!            term:u64  vote:u64  last_index:u64
+//! started := group:u64  directory:u64  from:u64  to:u64  process:u64  forgotten:u8  value:u64
+//!            forgotten: 0 nothing | 1 a start | 2 a term | 3 a vote | 4 an entry, by number
 // ANCHOR_END: layout
 //! ```
 //!
-//! The newest version is 4. A node does not send what the receiver's version does not have.
+//! The newest version is 5. A node does not send what the receiver's version does not have.
 //!
 //! A receiver reads no more than the length that it allows, takes memory as bytes arrive, and
 //! rejects a frame whose checksum or structure is wrong. The decoded form of a frame takes up to
@@ -76,6 +81,8 @@ pub(crate) mod kind {
     pub(crate) const REGISTERED: u8 = 8;
     pub(crate) const PUBLICATION: u8 = 9;
     pub(crate) const MESSAGE: u8 = 10;
+    pub(crate) const START: u8 = 11;
+    pub(crate) const STARTED: u8 = 12;
 }
 
 /// Why bytes are no frame.

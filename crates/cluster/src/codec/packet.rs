@@ -12,6 +12,7 @@ use crate::log::{push_entries, take_bytes, take_entries, take_u8};
 use crate::packet::{
     Chunk, ChunkAck, Envelope, NodeMessage, Packet, Register, Registered, Row, StreamId,
 };
+use crate::packet::{ForgottenState, Start, StartId, Started};
 
 /// The types of messages by their numbers. Those that a node sends to itself alone are not here.
 const TYPES: [(u8, MessageType); 14] = [
@@ -45,6 +46,7 @@ pub fn packet_bytes(packet: &Packet) -> usize {
         }
         Packet::Message(message) => 100 + message.bytes.len(),
         Packet::Ack(_) | Packet::Register(_) | Packet::Registered(_) => 100,
+        Packet::Start(_) | Packet::Started(_) => 100,
     }
 }
 
@@ -54,6 +56,7 @@ pub fn first_version(packet: &Packet) -> u16 {
         Packet::Raft(_) | Packet::Chunk(_) | Packet::Ack(_) => 1,
         Packet::Register(_) | Packet::Registered(_) => 2,
         Packet::Message(_) => 4,
+        Packet::Start(_) | Packet::Started(_) => 5,
     }
 }
 
@@ -67,6 +70,8 @@ pub fn encode_packet(out: &mut Vec<u8>, envelope: &Envelope) {
         Packet::Register(_) => kind::REGISTER,
         Packet::Registered(_) => kind::REGISTERED,
         Packet::Message(_) => kind::MESSAGE,
+        Packet::Start(_) => kind::START,
+        Packet::Started(_) => kind::STARTED,
     });
     push_numbers(out, [*group, *directory]);
     match packet {
@@ -85,6 +90,23 @@ pub fn encode_packet(out: &mut Vec<u8>, envelope: &Envelope) {
             push_numbers(out, [*from, *to]);
             out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
             out.extend_from_slice(bytes);
+        }
+        Packet::Start(start) => {
+            let Start { from, to, id: StartId { number, random }, .. } = *start;
+            push_numbers(out, [from, to, number, random, start.process]);
+            push_numbers(out, [start.term, start.vote, start.last]);
+        }
+        Packet::Started(Started { from, to, process, forgotten }) => {
+            push_numbers(out, [*from, *to, *process]);
+            let (code, value) = match *forgotten {
+                None => (0, 0),
+                Some(ForgottenState::Start(number)) => (1, number),
+                Some(ForgottenState::Term(term)) => (2, term),
+                Some(ForgottenState::Vote(term)) => (3, term),
+                Some(ForgottenState::Entry(index)) => (4, index),
+            };
+            out.push(code);
+            push_numbers(out, [value]);
         }
     }
 }
@@ -117,6 +139,28 @@ pub fn decode_packet(body: &[u8]) -> Result<Envelope, FrameError> {
                 let len = take_u32(at)? as usize;
                 let bytes = take_bytes(at, len)?.to_vec();
                 Packet::Message(NodeMessage { from, to, bytes })
+            }
+            kind::START => Packet::Start(Start {
+                from: take_u64(at)?,
+                to: take_u64(at)?,
+                id: StartId { number: take_u64(at)?, random: take_u64(at)? },
+                process: take_u64(at)?,
+                term: take_u64(at)?,
+                vote: take_u64(at)?,
+                last: take_u64(at)?,
+            }),
+            kind::STARTED => {
+                let (from, to, process) = (take_u64(at)?, take_u64(at)?, take_u64(at)?);
+                let (code, value) = (take_u8(at)?, take_u64(at)?);
+                let forgotten = match code {
+                    0 => None,
+                    1 => Some(ForgottenState::Start(value)),
+                    2 => Some(ForgottenState::Term(value)),
+                    3 => Some(ForgottenState::Vote(value)),
+                    4 => Some(ForgottenState::Entry(value)),
+                    _ => return None,
+                };
+                Packet::Started(Started { from, to, process, forgotten })
             }
             _ => return None,
         };

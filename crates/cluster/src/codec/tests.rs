@@ -7,7 +7,8 @@ use siltstone_testkit::TestRng;
 
 use super::*;
 use crate::packet::{
-    Chunk, ChunkAck, Envelope, NodeMessage, Packet, Register, Registered, Row, StreamId,
+    Chunk, ChunkAck, Envelope, ForgottenState, NodeMessage, Packet, Register, Registered, Row,
+    Start, StartId, Started, StreamId,
 };
 use crate::publication::Publication;
 
@@ -65,7 +66,7 @@ fn random_packet(rng: &mut TestRng) -> Packet {
         value: random_bytes(rng),
         expires_at: rng.one_in(2).then(|| rng.draw()),
     };
-    match rng.below(6) {
+    match rng.below(8) {
         0 => Packet::Raft(random_message(rng)),
         1 => Packet::Chunk(Chunk {
             stream,
@@ -87,6 +88,27 @@ fn random_packet(rng: &mut TestRng) -> Packet {
             to: rng.draw(),
             bytes: random_bytes(rng),
         }),
+        5 => Packet::Start(Start {
+            from: rng.draw(),
+            to: rng.draw(),
+            id: StartId { number: rng.draw(), random: rng.draw() },
+            process: rng.draw(),
+            term: rng.draw(),
+            vote: rng.draw(),
+            last: rng.draw(),
+        }),
+        6 => {
+            let number = rng.draw();
+            let forgotten = *rng.pick(&[
+                None,
+                Some(ForgottenState::Start(number)),
+                Some(ForgottenState::Term(number)),
+                Some(ForgottenState::Vote(number)),
+                Some(ForgottenState::Entry(number)),
+            ]);
+            let (from, to, process) = (rng.draw(), rng.draw(), rng.draw());
+            Packet::Started(Started { from, to, process, forgotten })
+        }
         _ => Packet::Ack(ChunkAck { stream, from: rng.draw(), next: rng.draw() }),
     }
 }
@@ -97,7 +119,7 @@ fn random_publication(rng: &mut TestRng) -> Publication {
 
 fn hello() -> Hello {
     Hello {
-        versions: (1, 4),
+        versions: (1, 5),
         cluster: 7,
         from: 1,
         to: 2,

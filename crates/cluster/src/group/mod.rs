@@ -3,8 +3,8 @@
 //! A [`Group`] is a synchronous state machine. The caller calls [`tick`](Group::tick) at a fixed
 //! rate, [`step`](Group::step) for every packet, [`propose`](Group::propose) and
 //! [`read_index`](Group::read_index) for its clients, and [`ready`](Group::ready) after every few
-//! calls. All I/O happens in `ready` and, for chunks of a snapshot, in `step`. Each round of
-//! `ready`:
+//! calls. All I/O happens in `ready`, and in `step` for chunks of a snapshot and for notes about
+//! other nodes. Each round of `ready`:
 //!
 //! ```text
 //!   1  a leader's packets are sent, if its term and vote are durable already
@@ -40,6 +40,9 @@ mod restore;
 mod restore_tests;
 mod round;
 mod snapshots;
+mod starts;
+#[cfg(test)]
+mod starts_tests;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -72,6 +75,7 @@ pub(crate) use first_start::LOCK_FILE;
 
 use first_start::Registration;
 use round::encode_batch;
+use starts::Starts;
 
 /// The result of [`Group::ready`].
 #[derive(Debug, Default)]
@@ -89,6 +93,7 @@ pub struct Group {
     options: GroupOptions,
     identities: Identities,
     registration: Registration,
+    starts: Starts,
     raft: RawNode<Store>,
     table: Arc<dyn Engine>,
     requests: Requests,
@@ -124,8 +129,11 @@ impl Group {
         if self.failure.is_some() {
             return;
         }
+        self.tick_start();
         if !self.is_registered() {
             self.tick_registration();
+        }
+        if !self.takes_part() {
             return;
         }
         self.draw_timeout();
@@ -137,7 +145,7 @@ impl Group {
     pub fn campaign_if_alone(&mut self) {
         let members = &self.raft.store().applied.members;
         let is_alone = members.voters == [self.options.node] && members.voters_outgoing.is_empty();
-        if is_alone && self.is_registered() {
+        if is_alone && self.takes_part() {
             // Refused to a node that leads already.
             let _ = self.raft.campaign();
         }
@@ -171,6 +179,7 @@ impl Group {
             Packet::Ack(ack) => self.acknowledge(&ack),
             // They are about directories.
             Packet::Register(_) | Packet::Registered(_) => Ok(()),
+            Packet::Start(_) | Packet::Started(_) => Ok(()),
             Packet::Message(message) => {
                 self.output.events.push(Event::Message(message));
                 Ok(())
@@ -203,6 +212,7 @@ impl Group {
             _ => false,
         };
         self.note_commit(&message);
+        self.note_durable_state(&message);
         if !is_late && !is_foreign {
             let asks = (message.get_msg_type() == MsgRequestPreVote)
                 .then_some((message.from, (message.log_term, message.index)));
@@ -334,7 +344,7 @@ impl Group {
     pub fn take_over(&mut self, is_forced: bool) -> Result<(), Rejection> {
         self.check_usable().map_err(Rejection::Failed)?;
         let own = self.options.node;
-        if self.leads() || !self.raft.raft.promotable() || !self.is_registered() {
+        if self.leads() || !self.raft.raft.promotable() || !self.takes_part() {
             return Err(Rejection::Invalid(format!("node {own} leads already, or has no vote")));
         }
         if is_forced {

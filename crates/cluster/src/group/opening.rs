@@ -15,6 +15,7 @@ use siltstone_vfs::Vfs;
 
 use super::first_start::{Registration, first_stage, is_new, remove_remains};
 use super::options::{GroupOptions, MAX_ELECTION_WAITS};
+use super::starts::{Starts, random_of_start};
 use super::{Group, Output};
 use crate::applied::Applied;
 use crate::budget::Budget;
@@ -80,10 +81,18 @@ impl Group {
     /// must be rebuilt under a new id. `Refused` if the node has still to be created. Those of the
     /// table; I/O errors.
     pub fn open(vfs: Arc<dyn Vfs>, open: OpenTable, options: GroupOptions) -> Result<Self> {
-        let identities = Identities::open(vfs.clone())?;
-        if identities.stage() == Stage::Creating {
-            let reason = "the node was not created to the end; create it again".into();
-            return Err(Error::Refused { path: vfs.name(), reason });
+        let mut identities = Identities::open(vfs.clone())?;
+        match identities.stage() {
+            Stage::Creating => {
+                let reason = "the node was not created to the end; create it again".into();
+                return Err(Error::Refused { path: vfs.name(), reason });
+            }
+            Stage::Superseded => {
+                let node = options.node;
+                let what = format!("another node knows that it is an older copy of node {node}");
+                return Err(lost(vfs.name(), &what));
+            }
+            Stage::Created | Stage::Registered => {}
         }
         let identity = LogIdentity { group: options.group, node: options.node };
         let log = RaftLog::open(vfs.clone(), identity)?;
@@ -112,6 +121,7 @@ impl Group {
         if log.term(applied.index) != Some(applied.term) {
             return Err(lost(path, &position));
         }
+        identities.begin_start(random_of_start(options.seed, log.incarnation()))?;
         Self::start(vfs, open, options, identities, Store { log, applied }, table)
     }
 
@@ -155,6 +165,7 @@ impl Group {
             open,
             identities,
             registration: Registration::default(),
+            starts: Starts::default(),
             raft,
             table,
             requests: Requests::new(options.node, incarnation),
@@ -175,6 +186,7 @@ impl Group {
             failure: None,
             options,
         };
+        group.begin_start();
         group.begin_registration()?;
         Ok(group)
     }

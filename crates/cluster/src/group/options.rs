@@ -25,7 +25,8 @@ pub struct GroupOptions {
     pub group: u64,
     /// The node's id, unique in the group for all time; not 0.
     pub node: u64,
-    /// The seed of election timeouts.
+    /// The seed of election timeouts, and of the number that distinguishes this process from one
+    /// that opens a copy of the directory: another one at each start.
     pub seed: u64,
     /// Ticks without a leader until an election; a node waits one to two times as long.
     pub election_ticks: usize,

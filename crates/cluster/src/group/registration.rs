@@ -42,7 +42,7 @@ use crate::requests::Rejection;
 /// Ticks until a node asks again.
 const REPEAT_TICKS: u64 = 2;
 
-fn members(state: &ConfState) -> impl Iterator<Item = u64> {
+pub(super) fn members(state: &ConfState) -> impl Iterator<Item = u64> {
     [&state.voters, &state.voters_outgoing, &state.learners, &state.learners_next]
         .into_iter()
         .flatten()
@@ -102,7 +102,11 @@ impl Group {
             Packet::Registered(answer) if is_known => return self.note_answer(&answer),
             Packet::Registered(_) => {}
             _ if !is_known => self.answer(from),
+            Packet::Start(start) => return self.note_start(directory, &start),
+            Packet::Started(answer) => return self.note_started(&answer),
             _ if !self.is_registered() => {}
+            // It may be a member that this node does not know yet.
+            _ if !self.starts.exchanges_with(from) => self.ask_to_note([from]),
             packet => return self.handle(packet),
         }
         Ok(())

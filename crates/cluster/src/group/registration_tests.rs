@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use siltstone_engine::ManualClock;
 use siltstone_faults::FaultyVfs;
 use siltstone_lsm::{Lsm, Options};
@@ -23,51 +25,56 @@ fn open_table() -> OpenTable {
 
 /// Starts a node as a server does.
 fn start(vfs: Arc<dyn Vfs>, id: u64, voters: &[u64]) -> Result<Group> {
-    let options = GroupOptions::new(1, id, id);
+    static LAST_SEED: AtomicU64 = AtomicU64::new(0);
+    let options = GroupOptions::new(1, id, LAST_SEED.fetch_add(1, Relaxed));
     match is_new(vfs.as_ref())? {
         true => Group::create(vfs, open_table(), options, voters),
         false => Group::open(vfs, open_table(), options),
     }
 }
 
-fn put(key: &[u8]) -> WriteBatch {
+pub(super) fn put(key: &[u8]) -> WriteBatch {
     let mut batch = WriteBatch::new();
     batch.put(key, b"value");
     batch
 }
 
-/// Nodes on disks in memory, and which of them run.
-struct Nodes(Vec<(Arc<Ram>, Option<Group>)>);
+/// Nodes on simulated disks, and which of them run.
+pub(super) struct Nodes(pub(super) Vec<(FaultyVfs, Option<Group>)>);
 
 impl Nodes {
-    fn start(voters: &[u64]) -> Self {
+    pub(super) fn start(voters: &[u64]) -> Self {
         let mut nodes = Nodes(Vec::new());
-        voters.iter().for_each(|_| nodes.0.push((Arc::default(), None)));
+        voters.iter().for_each(|_| nodes.0.push((FaultyVfs::new(0), None)));
         voters.iter().for_each(|&id| nodes.restart(id, voters).unwrap());
         nodes
     }
 
-    fn get(&mut self, id: u64) -> &mut Group {
+    pub(super) fn get(&mut self, id: u64) -> &mut Group {
         self.0[id as usize - 1].1.as_mut().unwrap()
     }
 
-    fn stop(&mut self, id: u64) {
+    pub(super) fn stop(&mut self, id: u64) {
         self.0[id as usize - 1].1 = None;
     }
 
     fn wipe(&mut self, id: u64) {
-        self.0[id as usize - 1] = (Arc::default(), None);
+        self.0[id as usize - 1] = (FaultyVfs::new(0), None);
     }
 
-    fn restart(&mut self, id: u64, voters: &[u64]) -> Result<()> {
+    pub(super) fn restart(&mut self, id: u64, voters: &[u64]) -> Result<()> {
         let (vfs, group) = &mut self.0[id as usize - 1];
-        *group = Some(start(vfs.clone(), id, voters)?);
+        *group = Some(start(Arc::new(vfs.clone()), id, voters)?);
         Ok(())
     }
 
     /// Delivers for some ticks what the network lets through. Returns the failures of nodes, which
     /// stop.
-    fn run(&mut self, ticks: usize, lets_through: fn(&Packet) -> bool) -> Vec<(u64, Error)> {
+    pub(super) fn run(
+        &mut self,
+        ticks: usize,
+        lets_through: fn(&Packet) -> bool,
+    ) -> Vec<(u64, Error)> {
         let mut failures = Vec::new();
         for _ in 0..ticks {
             for from in 1..=self.0.len() as u64 {
@@ -88,12 +95,12 @@ impl Nodes {
         failures
     }
 
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let failures = self.run(40, |_| true);
         assert!(failures.is_empty(), "{failures:?}");
     }
 
-    fn leader(&self) -> Option<u64> {
+    pub(super) fn leader(&self) -> Option<u64> {
         let leads = |(_, group): &(_, Option<Group>)| group.as_ref().is_some_and(Group::leads);
         self.0.iter().position(leads).map(|at| at as u64 + 1)
     }
@@ -224,7 +231,7 @@ fn first_node_is_registered_by_the_group_if_another_one_is_lost_before_it_has_an
 fn learner_votes_once_its_directory_is_committed() {
     let mut nodes = Nodes::start(&[1]);
     nodes.settle();
-    nodes.0.push((Arc::default(), None));
+    nodes.0.push((FaultyVfs::new(0), None));
     nodes.get(1).change_membership(&[Change::AddLearner(2)]).unwrap();
     nodes.settle();
     let refused = nodes.get(1).change_membership(&[Change::Promote(2)]).unwrap_err();
@@ -248,10 +255,10 @@ fn directory_of_the_first_version_opens_and_is_committed() {
     for id in [1, 2] {
         nodes.stop(id);
         let vfs = &nodes.0[id as usize - 1].0;
-        let identities = Identities::open(vfs.clone()).unwrap();
+        let identities = Identities::open(Arc::new(vfs.clone())).unwrap();
         let mut body = [&MAGIC[..], &[1], &identities.own().to_le_bytes()].concat();
         body.extend_from_slice(&0u32.to_le_bytes());
-        replace_file(vfs.as_ref(), body).unwrap();
+        replace_file(vfs, body).unwrap();
         nodes.restart(id, &[]).unwrap();
     }
     nodes.settle();

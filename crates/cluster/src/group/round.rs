@@ -23,6 +23,7 @@ const MAX_POINT_BYTES: usize = 64;
 impl Group {
     /// Works until Raft has nothing more to do.
     pub(super) fn process(&mut self, send: &mut dyn FnMut(Packet)) -> Result<()> {
+        self.end_wait()?;
         while self.raft.has_ready() || self.propose_directories() {
             let mut ready = self.raft.ready();
             let mut messages = ready.take_messages();
@@ -31,7 +32,7 @@ impl Group {
                     |message: &mut Message| message.get_msg_type() != MessageType::MsgSnapshot;
                 self.output.packets.extend(messages.extract_if(.., is_early).map(Packet::Raft));
             }
-            self.output.packets.drain(..).for_each(&mut *send);
+            self.send_packets(send);
             self.persist(&ready)?;
             messages.extend(ready.take_persisted_messages());
             for read in ready.take_read_states() {
@@ -47,9 +48,9 @@ impl Group {
             self.raft.advance_apply();
             self.follow_if_removed();
             messages.into_iter().try_for_each(|message| self.send(message))?;
-            self.output.packets.drain(..).for_each(&mut *send);
+            self.send_packets(send);
         }
-        self.output.packets.drain(..).for_each(&mut *send);
+        self.send_packets(send);
         let (leads, members) = (self.leads(), self.raft.raft.prs());
         self.outgoing.retain(|node, _| leads && members.get(*node).is_some());
         self.catching_up.retain(|_, _| leads);

@@ -44,7 +44,8 @@ use format::{Preamble, Record, decode, encode_append, encode_preamble};
 
 /// The advice for a node whose log is lost.
 const REBUILD: &str = "this node must neither vote nor serve with it: remove the node from its \
-     group, delete its directory, and let it join again under a new node id";
+     group, delete its directory, and let it join again under a new node id: 'siltstone cluster \
+     remove ADDRESS NODE', then 'siltstone cluster join DIR ADDRESS --listen OWN_ADDRESS'";
 
 /// Whose log it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

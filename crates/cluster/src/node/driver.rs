@@ -122,6 +122,7 @@ impl Driver {
         match input {
             Input::Packet(envelope) => self.group.step(envelope)?,
             Input::Unreachable(node) => self.group.report_unreachable(node),
+            Input::EarlierVersion(node) => self.group.note_earlier_version(node),
             Input::Message(message) => {
                 let (group, directory) = (self.group.id(), self.group.directory());
                 let packet = Packet::Message(message);

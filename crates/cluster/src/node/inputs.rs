@@ -19,6 +19,8 @@ pub(super) enum Input {
     Packet(Envelope),
     /// Packets to this node have been lost.
     Unreachable(u64),
+    /// This node runs an earlier version, which notes no starts.
+    EarlierVersion(u64),
     /// Propose a batch; with a term, only in that term.
     Propose(Option<u64>, WriteBatch, Callback<Committed, RequestError>),
     ReadIndex(Callback<ReadIndex, Refusal>),
@@ -104,5 +106,9 @@ impl Receiver for Inputs {
 
     fn report_unreachable(&self, node: u64) {
         self.push(Input::Unreachable(node));
+    }
+
+    fn report_earlier_version(&self, node: u64) {
+        self.push(Input::EarlierVersion(node));
     }
 }

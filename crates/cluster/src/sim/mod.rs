@@ -3,7 +3,8 @@
 //! ```text
 //!   each step   nodes tick, each at its own rate     network delivers, loses, repeats, reorders
 //!               clients begin and end operations     power fails, nodes stop, members change,
-//!                                                    a node is wiped and created again
+//!                                                    a node is wiped and created again, or an
+//!                                                    older copy of its disk is put back
 //!               every node does its I/O              invariants are checked
 //!   at the end  everything heals; the group must serve again, and all members must agree
 //!               the clients' histories must be linearizable
@@ -15,6 +16,7 @@
 //! | `node` | a node with its disk, its power and its clients' pending operations |
 //! | `invariants` | what must hold in every step |
 //! | `clients` | clients and their histories |
+//! | `copies` | the fault that a disk goes back to an older state |
 //! | `world` | one schedule: all of these, and what goes wrong |
 //!
 //! A schedule is a function of its seed. `SILTSTONE_SCHEDULES=N` sets how many run, and
@@ -24,6 +26,7 @@
 //! Algorithm", ATC 2014, figure 3.
 
 mod clients;
+mod copies;
 mod invariants;
 mod network;
 mod node;

@@ -76,6 +76,13 @@ impl Network {
         self.cut.clear();
     }
 
+    /// What a node has sent arrives now, though in any order, or never.
+    pub(super) fn hurry(&mut self, now: u64, node: u64) {
+        let is_of_node = |_: &(u64, u64), of: &mut Envelope| of.packet.from() == node;
+        let hurried: Vec<_> = self.under_way.extract_if(.., is_of_node).collect();
+        self.under_way.extend(hurried.into_iter().map(|((_, id), of)| ((now + 1, id), of)));
+    }
+
     /// No loss and short delays from now on.
     pub(super) fn heal(&mut self) {
         self.mend();

@@ -45,6 +45,10 @@ pub(super) struct Node {
     pub(super) is_recreated: bool,
     /// It took part in its group when it last ran.
     pub(super) is_registered: bool,
+    /// A copy of its disk.
+    pub(super) copy: Option<DiskCopy>,
+    /// The copy was put back.
+    pub(super) is_copy: bool,
     /// It will never start again.
     pub(super) is_gone: bool,
     /// What clients wait for.
@@ -53,6 +57,26 @@ pub(super) struct Node {
     pub(super) locked: BTreeSet<u64>,
     /// The length of the log's file, and before its last growth: what is below has a later record.
     log_bytes: (u64, u64),
+}
+
+/// A copy of a node's disk.
+pub(super) struct DiskCopy {
+    vfs: FaultyVfs,
+    /// The number of the node's start.
+    pub(super) start: u64,
+    /// How often each node had been started.
+    pub(super) starts: BTreeMap<u64, u64>,
+    /// The node has led since.
+    pub(super) has_led: bool,
+    /// The voters as of the copy.
+    voters: Vec<u64>,
+}
+
+impl DiskCopy {
+    /// Whether the node asks this other one when it starts from the copy.
+    pub(super) fn asks(&self, other: &Node) -> bool {
+        other.is_first() && self.voters.contains(&other.id)
+    }
 }
 
 fn open_table() -> OpenTable {
@@ -84,6 +108,8 @@ impl Node {
             voters: voters.to_vec(),
             is_recreated: false,
             is_registered: false,
+            copy: None,
+            is_copy: false,
             is_gone: false,
             pending: BTreeMap::new(),
             locked: BTreeSet::new(),
@@ -178,6 +204,23 @@ impl Node {
         pending
     }
 
+    /// Copies the disk of a running node, as a power cut would leave it.
+    pub(super) fn copy_disk(&mut self, seed: u64, starts: BTreeMap<u64, u64>) {
+        let Some(group) = &self.group else { return };
+        let (start, has_led) = (group.start_number(), group.leads());
+        let (vfs, voters) = (self.vfs.survivors(seed), group.applied().members.voters.clone());
+        self.copy = Some(DiskCopy { vfs, start, starts, has_led, voters });
+    }
+
+    /// Puts the copy of its disk back, with which it starts.
+    pub(super) fn put_back(&mut self, seed: u64, starts_at: u64) -> BTreeMap<RequestId, Operation> {
+        let copy = self.copy.take().map(|copy| copy.vfs);
+        self.seed ^= seed;
+        self.is_copy = true;
+        self.log_bytes = (0, 0);
+        self.go_down(starts_at, |vfs| copy.unwrap_or_else(|| vfs.after_crash(seed)))
+    }
+
     /// Flips a bit of the log of a killed node where later records show it; `false` if there is no
     /// such place.
     pub(super) fn damage_log(&mut self, rng: &mut TestRng) -> bool {
@@ -217,7 +260,7 @@ impl Node {
                 self.starts_at = now + 5;
                 Ok(())
             }
-            Err(error) if (self.is_damaged || self.is_recreated) && is_lost(&error) => {
+            Err(error) if self.may_be_lost() && is_lost(&error) => {
                 self.is_gone = true;
                 Ok(())
             }
@@ -231,6 +274,11 @@ impl Node {
         }
     }
 
+    /// Whether it may learn that it has forgotten something.
+    pub(super) fn may_be_lost(&self) -> bool {
+        self.is_damaged || self.is_recreated || self.is_copy
+    }
+
     fn create_or_open(&self) -> Result<Group> {
         let files = files_of(&self.vfs);
         match is_new(files.as_ref())? {
@@ -241,9 +289,15 @@ impl Node {
 
     /// Removes planned power cuts.
     pub(super) fn heal(&mut self) {
-        self.vfs.clear_faults();
-        self.stopped_until = 0;
+        self.resume();
         self.tick_rate = 10;
+    }
+
+    /// As [`heal`](Self::heal), but its clock stays as it is.
+    pub(super) fn resume(&mut self) {
+        self.vfs.clear_faults();
+        self.may_report_error = false;
+        self.stopped_until = 0;
     }
 }
 

@@ -13,6 +13,7 @@ use std::ops::AddAssign;
 use siltstone_testkit::TestRng;
 
 use super::clients::Clients;
+use super::copies::CopyFault;
 use super::invariants::{Invariants, table_digest};
 use super::network::Network;
 use super::node::Node;
@@ -40,8 +41,21 @@ pub(super) struct Counts {
     pub(super) io_errors: u64,
     pub(super) damaged: u64,
     pub(super) wiped: u64,
+    /// Copies of disks that were put back.
+    pub(super) copies: u64,
+    /// Those of before a start that another node knew.
+    pub(super) known_copies: u64,
+    /// Those of them that were refused.
+    pub(super) refused_copies: u64,
     pub(super) snapshots: u64,
     pub(super) changes: u64,
+}
+
+impl Counts {
+    /// Nodes that have lost what they had acknowledged: one per schedule.
+    pub(super) fn losses(&self) -> u64 {
+        self.damaged + self.wiped + self.copies
+    }
 }
 
 impl AddAssign for Counts {
@@ -52,26 +66,33 @@ impl AddAssign for Counts {
         self.io_errors += other.io_errors;
         self.damaged += other.damaged;
         self.wiped += other.wiped;
+        self.copies += other.copies;
+        self.known_copies += other.known_copies;
+        self.refused_copies += other.refused_copies;
         self.snapshots += other.snapshots;
         self.changes += other.changes;
     }
 }
 
-struct World {
+pub(super) struct World {
     rng: TestRng,
     seed: u64,
-    now: u64,
-    nodes: Vec<Node>,
-    network: Network,
-    clients: Clients,
-    invariants: Invariants,
-    counts: Counts,
+    pub(super) now: u64,
+    pub(super) nodes: Vec<Node>,
+    pub(super) network: Network,
+    pub(super) clients: Clients,
+    pub(super) invariants: Invariants,
+    pub(super) counts: Counts,
     last_node: u64,
     /// The mean number of steps between two faults.
     steps_per_fault: u64,
     has_churn: bool,
     /// One node is wiped and created again.
-    has_wipe: bool,
+    pub(super) has_wipe: bool,
+    /// A copy of a disk is put back.
+    pub(super) copies: CopyFault,
+    /// Nothing fails before this step.
+    pub(super) calm_until: u64,
     /// A node was lost before all of the first ones were registered: the group may never serve.
     may_be_stuck: bool,
 }
@@ -105,6 +126,8 @@ impl World {
             steps_per_fault: *rng.pick(&[10, 20, 50]),
             has_churn: rng.one_in(2),
             has_wipe: rng.one_in(3),
+            copies: CopyFault::new(seed),
+            calm_until: 0,
             may_be_stuck: false,
             now: 0,
             nodes,
@@ -115,13 +138,15 @@ impl World {
 
     fn run(&mut self) -> Result<(), String> {
         for _ in 0..STEPS {
-            if self.rng.one_in(self.steps_per_fault) {
+            let is_calm = self.now < self.calm_until;
+            if !is_calm && self.rng.one_in(self.steps_per_fault) {
                 self.inject_fault()?;
             }
-            if self.has_churn && self.rng.one_in(15) {
+            if !is_calm && self.has_churn && self.rng.one_in(15) {
                 self.change_members()?;
             }
-            self.step(true, true)?;
+            self.copy_or_put_back();
+            self.step(true, !is_calm)?;
         }
         self.network.heal();
         self.nodes.iter_mut().for_each(Node::heal);
@@ -202,6 +227,9 @@ impl World {
         let node = &mut self.nodes[at];
         node.note_log();
         node.is_registered = node.group.as_ref().is_some_and(Group::is_registered);
+        if let (Some(copy), Some(group)) = (&mut node.copy, &node.group) {
+            copy.has_led |= group.leads();
+        }
         if let Some(group) = &node.group {
             self.invariants.check(node.id, node.starts, group)?;
         }
@@ -229,9 +257,10 @@ impl World {
                 self.kill(at);
                 Ok(None)
             }
-            // It learns that it was created again.
-            Err(error) if self.nodes[at].is_recreated && is_lost(&error) => {
+            // It learns that it was created again, or is an older copy.
+            Err(error) if self.nodes[at].may_be_lost() && is_lost(&error) => {
                 self.kill(at);
+                self.counts.refused_copies += u64::from(self.copies.is_known(at));
                 self.nodes[at].is_gone = true;
                 Ok(None)
             }
@@ -264,7 +293,7 @@ impl World {
     /// Empties the directory of a node, and has it created again under its old id: one node per
     /// schedule, and none if the log of one was damaged.
     fn wipe(&mut self, at: usize) {
-        if self.counts.damaged + self.counts.wiped > 0 {
+        if self.counts.losses() > 0 {
             return;
         }
         self.counts.wiped += 1;
@@ -276,7 +305,7 @@ impl World {
     }
 
     /// A node is lost.
-    fn note_loss(&mut self) {
+    pub(super) fn note_loss(&mut self) {
         let is_new = |node: &Node| node.is_first() && !node.is_registered;
         self.may_be_stuck |= self.nodes.iter().any(is_new);
     }
@@ -320,7 +349,7 @@ impl World {
                     true => self.kill(at),
                     false => self.close(at)?,
                 }
-                let may_damage = self.counts.damaged + self.counts.wiped == 0 && self.rng.one_in(3);
+                let may_damage = self.counts.losses() == 0 && self.rng.one_in(3);
                 if may_damage && self.nodes[at].damage_log(&mut self.rng) {
                     self.counts.damaged += 1;
                     self.note_loss();

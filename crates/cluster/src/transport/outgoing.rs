@@ -25,7 +25,7 @@ use crate::codec::{
     Answer, FrameError, Hello, MAX_HELLO_BYTES, PUBLICATION_VERSION, encode_packet, first_version,
     push_frame, push_ping, push_publication, read_frame,
 };
-use crate::packet::Envelope;
+use crate::packet::Packet;
 use crate::publication::Publication;
 
 /// The first wait between attempts to connect; it doubles.
@@ -177,8 +177,13 @@ fn send(shared: &Shared, link: &Link, mut stream: Box<dyn Stream>, version: u16)
             Work::Broken => return Err(io::Error::from(io::ErrorKind::ConnectionReset)),
             Work::Idle => push_ping(&mut out),
             Work::Send(packets, publications) => {
-                let is_known = |of: &Envelope| first_version(&of.packet) <= version;
-                for envelope in packets.into_iter().filter(is_known) {
+                for envelope in packets {
+                    if first_version(&envelope.packet) > version {
+                        if let Packet::Start(_) = envelope.packet {
+                            shared.report_earlier_version(envelope.group, link.node);
+                        }
+                        continue;
+                    }
                     if !push_frame(&mut out, |out| encode_packet(out, &envelope)) {
                         shared.report(TransportEvent::TooLarge { node: link.node });
                     }

@@ -20,7 +20,7 @@ use crate::packet::{Envelope, Packet, Registered};
 use crate::publication::Publication;
 
 /// The versions of the protocol that this program speaks, oldest and newest.
-pub(super) const VERSIONS: (u16, u16) = (1, 4);
+pub(super) const VERSIONS: (u16, u16) = (1, 5);
 /// The earlier processes of a node that are remembered.
 const MAX_PROCESSES: usize = 16;
 
@@ -296,6 +296,13 @@ impl Shared {
     /// Reports to all groups that packets to a node have been lost.
     pub(super) fn report_unreachable(&self, node: u64) {
         self.groups.read().values().for_each(|receiver| receiver.report_unreachable(node));
+    }
+
+    /// Reports to a group that a node has not been asked to note a start.
+    pub(super) fn report_earlier_version(&self, group: u64, node: u64) {
+        if let Some(receiver) = self.groups.read().get(&group) {
+            receiver.report_earlier_version(node);
+        }
     }
 
     pub(super) fn attach(&self, group: u64, receiver: Arc<dyn Receiver>) {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::codec::{Answer, Hello, MAX_HELLO_BYTES, push_frame, read_frame};
-use crate::packet::{ChunkAck, Packet, StreamId};
+use crate::packet::{ChunkAck, Packet, Start, StartId, StreamId};
 use crate::publication::Publication;
 
 const CLUSTER: u64 = 77;
@@ -19,11 +19,13 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 struct Peer {
     transport: Arc<Transport>,
     packets: mpsc::Receiver<Packet>,
+    /// Nodes of earlier versions.
+    earlier: mpsc::Receiver<u64>,
     publications: mpsc::Receiver<Publication>,
     events: mpsc::Receiver<TransportEvent>,
 }
 
-struct Collector(Sender<Packet>);
+struct Collector(Sender<Packet>, Sender<u64>);
 
 impl Receiver for Collector {
     fn deliver(&self, envelope: Envelope) {
@@ -32,6 +34,10 @@ impl Receiver for Collector {
     }
 
     fn report_unreachable(&self, _node: u64) {}
+
+    fn report_earlier_version(&self, node: u64) {
+        let _ = self.1.send(node);
+    }
 }
 
 fn start(cluster: u64, node: u64, listen: SocketAddr) -> Peer {
@@ -41,6 +47,7 @@ fn start(cluster: u64, node: u64, listen: SocketAddr) -> Peer {
 fn start_with(cluster: u64, node: u64, listen: SocketAddr, groups: u32) -> Peer {
     let (event, events) = mpsc::channel();
     let (packet, packets) = mpsc::channel();
+    let (of_earlier, earlier) = mpsc::channel();
     let (publication, publications) = mpsc::channel();
     let options = TransportOptions {
         client_address: Some(format!("client-of-{node}:6379")),
@@ -56,8 +63,8 @@ fn start_with(cluster: u64, node: u64, listen: SocketAddr, groups: u32) -> Peer 
         ..TransportOptions::new(cluster, node, listen)
     };
     let transport = Transport::bind(options).unwrap();
-    transport.attach(GROUP, Arc::new(Collector(packet)));
-    Peer { transport, packets, publications, events }
+    transport.attach(GROUP, Arc::new(Collector(packet, of_earlier)));
+    Peer { transport, packets, earlier, publications, events }
 }
 
 fn peer(node: u64) -> Peer {
@@ -178,7 +185,7 @@ fn other_number_of_groups_is_refused_by_both_sides() {
 fn packets_reach_their_group_over_one_connection() {
     let (one, two) = (peer(1), peer(2));
     let (sender, of_other_group) = mpsc::channel();
-    two.transport.attach(GROUP + 1, Arc::new(Collector(sender)));
+    two.transport.attach(GROUP + 1, Arc::new(Collector(sender, mpsc::channel().0)));
     one.knows(2, &two);
     two.knows(1, &one);
     one.is_connected(2);
@@ -243,11 +250,11 @@ fn newer_protocol_is_refused_by_name() {
     let mut out = Vec::new();
     push_frame(&mut out, |out| hello.push(out));
     stream.write_all(&out).unwrap();
-    let refusal = HelloRefusal::Version { node: 2, own: (1, 4), found: (9, 12) };
+    let refusal = HelloRefusal::Version { node: 2, own: (1, 5), found: (9, 12) };
     assert_eq!(one.refuses(), refusal);
     let mut body = Vec::new();
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
-    assert_eq!(Hello::decode(&body).unwrap().versions, (1, 4));
+    assert_eq!(Hello::decode(&body).unwrap().versions, (1, 5));
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
     assert_eq!(Answer::decode(&body).unwrap().refusal, Some(refusal.to_string()));
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
@@ -471,6 +478,12 @@ fn peer_of_an_earlier_version_gets_no_packets_that_it_does_not_know() {
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
     assert_eq!(crate::codec::decode_packet(&body).unwrap().packet, ack);
     assert_eq!(one.transport.publication_counts().dropped, 1);
+    // Whoever waits for an answer to this packet hears that there will be none.
+    let id = StartId { number: 1, random: 2 };
+    let start = Start { from: 1, to: 2, id, process: 2, term: 1, vote: 0, last: 1 };
+    assert!(one.earlier.try_recv().is_err());
+    one.transport.send(envelope(Packet::Start(start)));
+    assert_eq!(one.earlier.recv_timeout(TIMEOUT), Ok(2));
 }
 
 #[test]
