@@ -54,6 +54,8 @@ struct State {
     /// The current move, or the last.
     report: Option<MoveReport>,
     is_cancelled: bool,
+    /// The switch has begun: the move cannot be cancelled any more.
+    is_switching: bool,
     is_stopping: bool,
 }
 
@@ -73,16 +75,34 @@ impl TableMoves {
         }
         state.requested = Some(moving);
         state.report = Some(report);
-        state.is_cancelled = false;
+        (state.is_cancelled, state.is_switching) = (false, false);
         self.changed.notify_one();
         true
     }
 
-    /// Cancels the move in progress; `false` if there is none.
-    pub(crate) fn cancel(&self) -> bool {
+    /// Cancels the move in progress; or why not.
+    pub(crate) fn cancel(&self) -> Result<(), &'static str> {
         let mut state = self.state.lock();
-        state.is_cancelled |= state.is_in_progress();
-        state.is_in_progress()
+        match (state.is_in_progress(), state.is_switching) {
+            (false, _) => Err("no table is moving"),
+            (true, true) => Err("the table has moved already"),
+            (true, false) => {
+                state.is_cancelled = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Begins the switch, while no command runs; `false` if the move is cancelled.
+    pub(crate) fn begin_switch(&self) -> bool {
+        let mut state = self.state.lock();
+        state.is_switching = !state.is_cancelled && !state.is_stopping;
+        state.is_switching
+    }
+
+    /// The switch has not happened: the copy goes on.
+    pub(crate) fn put_off_switch(&self) {
+        self.state.lock().is_switching = false;
     }
 
     /// Whether a move is in progress.

@@ -5,12 +5,14 @@
 //!   2  manifest of each table      bytes; all of them before any log
 //!   3  files of each table         open
 //!   4  manifest of each table      has the table flushed a log since 2? then again from 1
+//!      CATALOG                     has it changed since 1? then again from 1
 //!   5  logs of each table          up to the last whole record; the newest log first
 //! ```
 //!
 //! A flush removes logs only after its manifest edit, so step 4 shows whether one was missed. A
 //! compaction removes other files: the open of a table that misses one fails, and the caller pins
-//! the store again. Steps 2 to 4 only open files, so a writer that flushes often leaves time for
+//! the store again. A drop and a move to another engine remove a directory file by file, but change
+//! the catalogue first. Steps 2 to 4 only open files, so a writer that flushes often leaves time for
 //! them; whatever it does during step 5 changes nothing.
 //!
 //! Logs grow while they are read. A log that has a successor is complete, so with the newest read
@@ -87,6 +89,10 @@ pub(crate) fn pin(vfs: &dyn Vfs) -> Result<PinnedStore> {
     for table in &mut tables {
         open_files(table)?;
     }
+    // What a drop or a move to another engine removes, the catalogue does not name any more then.
+    if Catalogue::read(vfs)? != state.catalogue {
+        return Err(was_removed("pin", vfs));
+    }
     for table in &mut tables {
         read_logs(table, &mut state)?;
     }
@@ -137,10 +143,14 @@ fn open_files(table: &mut PinnedTable) -> Result<()> {
         }
     }
     if engines::first_log(engine, vfs)? != *first_log {
-        let removed = std::io::Error::from(std::io::ErrorKind::NotFound);
-        return Err(Error::io("pin the logs of", vfs.name(), &removed));
+        return Err(was_removed("pin the logs of", vfs.as_ref()));
     }
     Ok(())
+}
+
+/// The writer has removed or replaced files: the caller tries again.
+fn was_removed(operation: &'static str, vfs: &dyn Vfs) -> Error {
+    Error::io(operation, vfs.name(), &std::io::Error::from(std::io::ErrorKind::NotFound))
 }
 
 /// Finds the end of each log.

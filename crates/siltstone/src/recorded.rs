@@ -17,6 +17,7 @@
 
 use std::any::Any;
 use std::collections::HashSet;
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
@@ -31,13 +32,27 @@ use siltstone_engine::{
 const IDLE: u8 = 0;
 const RECORDING: u8 = 1;
 const SEALED: u8 = 2;
+/// Recorded ranges from which on the record only says that all keys may have changed.
+const MAX_RANGES: usize = 1000;
 
 /// What was written since the record was last taken.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) keys: HashSet<Vec<u8>>,
-    /// Keys were written that are not known one by one: ranges were deleted, or files ingested.
-    pub(crate) has_ranges: bool,
+    /// Ranges that were deleted, or into which files were ingested: their keys are not known.
+    pub(crate) ranges: Vec<KeyRange>,
+    /// All keys were removed, or too many ranges.
+    pub(crate) is_cleared: bool,
+}
+
+impl Record {
+    fn add_range(&mut self, range: KeyRange) {
+        if self.ranges.len() == MAX_RANGES {
+            self.ranges.clear();
+            self.is_cleared = true;
+        }
+        self.ranges.push(range);
+    }
 }
 
 /// The record of one table.
@@ -70,6 +85,12 @@ impl WriteRecorder {
         self.state.load(SeqCst) == RECORDING
     }
 
+    /// Whether ranges, or more keys than this, are recorded.
+    pub(crate) fn has_more_than(&self, keys: usize) -> bool {
+        let record = self.record.lock();
+        record.keys.len() > keys || !record.ranges.is_empty()
+    }
+
     /// Takes the record.
     pub(crate) fn take(&self) -> Record {
         std::mem::take(&mut *self.record.lock())
@@ -94,14 +115,24 @@ impl WriteRecorder {
             match op {
                 BatchOp::Point(op) => _ = record.keys.insert(op.key().to_vec()),
                 BatchOp::Merge { key, .. } => _ = record.keys.insert(key.to_vec()),
-                BatchOp::DeleteRange { .. } => record.has_ranges = true,
+                BatchOp::DeleteRange { start, end } => {
+                    let end = end.map_or(Bound::Unbounded, |end| Bound::Excluded(end.to_vec()));
+                    record.add_range(KeyRange { start: Bound::Included(start.to_vec()), end });
+                }
             }
         }
     }
 
-    fn record_ranges(&self) {
+    fn record_clear(&self) {
         if self.is_recording() {
-            self.record.lock().has_ranges = true;
+            self.record.lock().is_cleared = true;
+        }
+    }
+
+    fn record_ranges(&self, ranges: impl Iterator<Item = KeyRange>) {
+        if self.is_recording() {
+            let mut record = self.record.lock();
+            ranges.for_each(|range| record.add_range(range));
         }
     }
 }
@@ -184,7 +215,7 @@ impl Engine for RecordedEngine {
     fn clear(&self) -> Result<()> {
         self.recorder.check()?;
         let cleared = self.engine.clear();
-        self.recorder.record_ranges();
+        self.recorder.record_clear();
         cleared
     }
 
@@ -255,8 +286,9 @@ impl PreparedIngestion for RecordedIngestion<'_> {
 
     fn commit(self: Box<Self>) -> Result<IngestReport> {
         self.recorder.check()?;
+        let ranges = self.prepared.ranges().into_iter();
         let ingested = self.prepared.commit();
-        self.recorder.record_ranges();
+        self.recorder.record_ranges(ranges.map(|(first, last)| KeyRange::new(first..=last)));
         ingested
     }
 }
@@ -276,10 +308,13 @@ mod tests {
         recorder.record(&batch);
         let record = recorder.take();
         assert_eq!(record.keys, [b"a", b"b", b"c"].map(|key| key.to_vec()).into());
-        assert!(!record.has_ranges && recorder.take().keys.is_empty());
+        assert!(record.ranges.is_empty() && !record.is_cleared && recorder.take().keys.is_empty());
         batch.delete_range(b"a".as_slice()..b"c".as_slice());
         recorder.record(&batch);
-        assert!(recorder.take().has_ranges);
+        recorder.record_clear();
+        let record = recorder.take();
+        assert_eq!(record.ranges, [KeyRange::new(&b"a"[..]..b"c")]);
+        assert!(record.is_cleared);
         recorder.end();
         recorder.record(&batch);
         assert!(recorder.take().keys.is_empty() && recorder.check().is_ok());

@@ -36,9 +36,7 @@ pub(super) fn move_table(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
         if !args[0].eq_ignore_ascii_case(b"abort") {
             return Err(reply_error("ERR CONFIG MOVE needs a table and an engine, or ABORT"));
         }
-        if !shared.moves.cancel() {
-            return Err(reply_error("ERR no table is moving"));
-        }
+        shared.moves.cancel().map_err(|reason| format!("ERR {reason}"))?;
         context.replies.ok();
         return Ok(());
     }

@@ -9,6 +9,9 @@
 //!                          └──────────────────── the pause that INFO reports ────────────────────┘
 //! ```
 //!
+//! While a job runs, which may wait for another machine, the copy goes on. So it does if a long
+//! script has written many keys before the pause.
+//!
 //! What belongs to the number that clients select stays: locks, watches, waiting commands,
 //! expiries, tracked keys. Positions of SCAN are forgotten, since engines differ in their order; the
 //! scans begin again.
@@ -23,6 +26,9 @@ use crate::process;
 use crate::shared::Shared;
 use crate::store::Content;
 use crate::table_moves::MoveOutcome;
+
+/// For how long the switch waits for a job before the copy goes on, so that few keys are left.
+const JOB_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Carries out moves until the server stops.
 pub(super) fn run(shared: &Shared) {
@@ -60,7 +66,7 @@ fn move_table(shared: &Shared, mut moving: TableMove) -> Result<Option<Duration>
 
 /// Puts the new table in the place of the old one. `None`: it must be copied again.
 fn switch(shared: &Shared, moving: &mut TableMove) -> Result<Option<Duration>> {
-    let _no_jobs = shared.moves.jobs.lock();
+    let Some(_no_jobs) = shared.moves.jobs.try_lock_for(JOB_POLL_INTERVAL) else { return Ok(None) };
     let began = Instant::now();
     let _no_commands = shared.long_runs.pause_workers();
     // SWAPDB may have moved it to another number.
@@ -68,6 +74,9 @@ fn switch(shared: &Shared, moving: &mut TableMove) -> Result<Option<Duration>> {
     let found = shared.databases.iter().enumerate().find(|(_, database)| database.name == name);
     let Some((index, database)) = found else { return Err(Error::Closed) };
     let _all_keys = database.locks.all();
+    if !shared.moves.begin_switch() {
+        return Ok(None);
+    }
     let mut content = None;
     let switched = moving.try_switch(&mut |table| {
         database.check_move(table.engine().as_ref())?;
@@ -75,7 +84,10 @@ fn switch(shared: &Shared, moving: &mut TableMove) -> Result<Option<Duration>> {
         content = Some(Content::open(table.clone(), max_value_bytes, now)?);
         Ok(())
     })?;
-    let (Some(_), Some(content)) = (switched, content) else { return Ok(None) };
+    let (Some(_), Some(content)) = (switched, content) else {
+        shared.moves.put_off_switch();
+        return Ok(None);
+    };
     database.replace(content);
     shared.cursors.lock().forget(index);
     Ok(Some(began.elapsed()))

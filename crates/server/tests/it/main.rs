@@ -43,7 +43,10 @@ mod replicated;
 mod replicated_groups;
 #[path = "../support/mod.rs"]
 mod support;
+mod table_move_history;
 mod table_moves;
+mod table_moves_beside;
+mod table_moves_beside_jobs;
 mod table_options;
 mod tls_ports;
 mod udp_client;

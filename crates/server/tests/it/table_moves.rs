@@ -10,7 +10,7 @@ use siltstone_testkit::stop_guard::RunFlag;
 
 use crate::support::{Client, TestServer, eventually};
 
-fn bind(db: &Db, tables: &[&str], change: impl FnOnce(&mut ServerOptions)) -> Server {
+pub(crate) fn bind(db: &Db, tables: &[&str], change: impl FnOnce(&mut ServerOptions)) -> Server {
     let open = |name: &&str| {
         let engine = db.spec_of(name).map_or("lsm".to_owned(), |spec| spec.engine);
         db.table_or_create(name, &engine, &Default::default()).unwrap()
@@ -22,14 +22,14 @@ fn bind(db: &Db, tables: &[&str], change: impl FnOnce(&mut ServerOptions)) -> Se
 }
 
 /// Runs a test against a server of a new store; `test` connects as often as it needs.
-fn with_server(tables: &[&str], test: impl FnOnce(&dyn Fn() -> Client)) {
+pub(crate) fn with_server(tables: &[&str], test: impl FnOnce(&dyn Fn() -> Client)) {
     let scratch = tempfile::tempdir().unwrap();
     let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default()).unwrap();
     serve(bind(&db, tables, |_| ()), test);
     db.close().unwrap();
 }
 
-fn serve(server: Server, test: impl FnOnce(&dyn Fn() -> Client)) {
+pub(crate) fn serve(server: Server, test: impl FnOnce(&dyn Fn() -> Client)) {
     let (address, stop) = (server.local_addr(), server.stop_handle());
     let thread = std::thread::spawn(move || server.run());
     test(&|| Client::connect(address));
@@ -37,21 +37,21 @@ fn serve(server: Server, test: impl FnOnce(&dyn Fn() -> Client)) {
     thread.join().unwrap().unwrap();
 }
 
-fn field(client: &mut Client, name: &str) -> Option<String> {
+pub(crate) fn field(client: &mut Client, name: &str) -> Option<String> {
     let info = client.call("INFO persistence");
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.map(|value| value.trim_end_matches('"').to_owned())
 }
 
 /// Waits for the end of a move, and returns its status.
-fn outcome(client: &mut Client) -> String {
+pub(crate) fn outcome(client: &mut Client) -> String {
     eventually("the move has ended", || {
         field(client, "table_move_in_progress").as_deref() == Some("0")
     });
     field(client, "table_move_status").unwrap()
 }
 
-fn move_to(client: &mut Client, target: &str) {
+pub(crate) fn move_to(client: &mut Client, target: &str) {
     let reply = client.call(&format!("CONFIG MOVE default {target}"));
     assert!(reply.starts_with("+Background move started"), "{target}: {reply}");
     // It says that the table is in memory alone from then on.
@@ -61,8 +61,8 @@ fn move_to(client: &mut Client, target: &str) {
     assert!(field(client, "table_move_pause_ms").unwrap().parse::<f64>().unwrap() > 0.0);
 }
 
-const MICA: &str = "mica memory 8MiB partitions 2";
-const SKIMPY: &str = "skimpy capacity 16MiB";
+pub(crate) const MICA: &str = "mica memory 8MiB partitions 2";
+pub(crate) const SKIMPY: &str = "skimpy capacity 16MiB";
 
 /// A client with keys of its own, which knows what each reply must be.
 fn use_own_keys(client: &mut Client, id: u64, running: &RunFlag) -> BTreeMap<String, String> {

@@ -49,6 +49,8 @@ use crate::names::directory;
 use crate::{Table, read_only};
 
 mod all_tables;
+#[cfg_attr(not(feature = "lsm"), path = "no_bulk_copy.rs")]
+mod bulk_copy;
 mod db_options;
 mod members;
 mod open;

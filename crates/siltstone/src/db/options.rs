@@ -70,6 +70,8 @@ impl Db {
         table: &Table,
         changes: &Options,
     ) -> Result<Vec<String>> {
+        // The new table would not have them.
+        open.check_not_moving(table.name())?;
         let Some(in_force) = table.in_force() else { return Err(Error::Closed) };
         let spec = self.spec(open, table.name())?;
         let engine = spec.engine.as_str();

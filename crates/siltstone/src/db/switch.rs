@@ -26,9 +26,9 @@ use crate::{Table, engines};
 /// The target of a move.
 pub(super) struct Target {
     pub(super) table: Table,
-    spec: TableSpec,
+    pub(super) spec: TableSpec,
     /// The name of its directory, without the prefix.
-    directory: String,
+    pub(super) directory: String,
 }
 
 impl OpenTables {

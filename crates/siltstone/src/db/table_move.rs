@@ -10,8 +10,9 @@
 //!
 //! Rows are copied in their state, not as a history: for each recorded key the target gets the row
 //! that the source has then. So it does not matter in which order keys were recorded, nor whether
-//! the source can be read as of one moment. After a range deletion, a clear or an ingestion the
-//! copy begins again.
+//! the source can be read as of one moment. Ranges that were deleted or ingested are recorded and
+//! copied in the same way, if the target can delete ranges. Otherwise, and after a clear, the copy
+//! begins again.
 //!
 //! Memory: a batch of rows, and the keys that were written since they were last copied.
 
@@ -19,20 +20,25 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
 
-use siltstone_engine::{Entry, Error, Result, WriteBatch};
+use siltstone_engine::{Entry, Error, KeyRange, Result, WriteBatch};
 
+use super::bulk_copy::BulkCopy;
 use super::switch::Target;
 use super::{Db, Inner};
 use crate::catalogue::TableSpec;
+use crate::names::directory;
 use crate::{Durability, Table};
 
 /// Size of a batch of copied rows, in bytes.
 const BATCH_BYTES: usize = 256 << 10;
 /// The switch waits until no more keys are left than this, unless writers are faster than the copy.
 const MAX_LAST_KEYS: usize = 500;
-/// Rounds in which the number of left keys does not shrink, after which the copy ends nevertheless.
+/// The switch is put off if more keys than this are left then, as after a long transaction.
+const MAX_SWITCH_KEYS: usize = 2000;
+/// Rounds in which the number of left keys does not shrink, after which the copy ends nevertheless,
+/// and how often the switch is put off.
 const MAX_STALLED_ROUNDS: usize = 8;
-/// How often the copy begins again because of writes without known keys.
+/// How often the copy begins again because of removals that it cannot follow.
 const MAX_RESTARTS: u64 = 16;
 /// Bytes of a key that an error shows.
 const MAX_SHOWN_KEY_BYTES: usize = 64;
@@ -62,6 +68,8 @@ pub struct TableMove {
     conversion: Option<Conversion>,
     progress: MoveProgress,
     is_copied: bool,
+    /// How often the switch was put off because of many keys.
+    delays: usize,
     /// The directory of the source, after the switch.
     old: Option<String>,
     is_ended: bool,
@@ -131,6 +139,7 @@ impl Db {
             conversion: None,
             progress: MoveProgress::default(),
             is_copied: false,
+            delays: 0,
             old: None,
             is_ended: false,
         })
@@ -208,6 +217,7 @@ impl TableMove {
     ) -> Result<bool> {
         self.progress.rows = 0;
         let mut cursor = self.source.engine().iter()?;
+        let mut bulk = self.bulk_copy()?;
         let mut batch = WriteBatch::new();
         let mut is_at_row = cursor.first()?;
         while is_at_row {
@@ -216,14 +226,26 @@ impl TableMove {
             self.progress.rows += 1;
             is_at_row = cursor.next()?;
             if batch.as_bytes().len() >= BATCH_BYTES || !is_at_row {
-                self.write(&mut batch)?;
+                match &mut bulk {
+                    Some(files) => files.append(&batch)?,
+                    None => self.write(&batch)?,
+                }
+                batch.clear();
                 if on_progress(&self.progress).is_break() {
                     return Ok(false);
                 }
             }
         }
+        bulk.iter_mut().try_for_each(BulkCopy::ingest)?;
         self.is_copied = true;
         Ok(true)
+    }
+
+    /// The copy by sorted files, if the target takes some.
+    fn bulk_copy(&self) -> Result<Option<BulkCopy>> {
+        let Target { table, spec, directory: name } = &self.target;
+        let vfs = self.db.inner.vfs.subdirectory(&directory(name))?;
+        BulkCopy::of(self.source.engine().as_ref(), table.engine(), spec, vfs)
     }
 
     /// Copies the rows of recorded keys until few are left. Returns false if that was interrupted,
@@ -250,7 +272,8 @@ impl TableMove {
     /// copy must begin again, and the target is empty.
     fn copy_record(&mut self) -> Result<Option<usize>> {
         let record = self.source.recorder().ok_or(Error::Closed)?.take();
-        if record.has_ranges {
+        let has_ranges = self.target.table.engine().capabilities().range_deletes;
+        if record.is_cleared || !(record.ranges.is_empty() || has_ranges) {
             self.progress.restarts += 1;
             self.is_copied = false;
             if self.progress.restarts > MAX_RESTARTS {
@@ -262,16 +285,30 @@ impl TableMove {
             self.target.table.clear()?;
             return Ok(None);
         }
+        record.ranges.iter().try_for_each(|range| self.copy_range(range))?;
         let mut batch = WriteBatch::new();
         for key in &record.keys {
             self.add(&mut batch, key, self.source.engine().get(key)?)?;
-            if batch.as_bytes().len() >= BATCH_BYTES {
-                self.write(&mut batch)?;
-            }
+            self.write_if_full(&mut batch)?;
         }
-        self.write(&mut batch)?;
+        self.write(&batch)?;
         self.progress.changes += record.keys.len() as u64;
         Ok(Some(record.keys.len()))
+    }
+
+    /// Gives a range, whose keys were deleted or ingested, the rows that it has now.
+    fn copy_range(&self, range: &KeyRange) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.delete_range((range.start.clone(), range.end.clone()));
+        let mut cursor = self.source.engine().range(range.clone(), None)?;
+        let mut is_at_row = cursor.first()?;
+        while is_at_row {
+            let entry = Entry { value: cursor.value().to_vec(), expires_at: cursor.expires_at() };
+            self.add(&mut batch, cursor.key(), Some(entry))?;
+            self.write_if_full(&mut batch)?;
+            is_at_row = cursor.next()?;
+        }
+        self.write(&batch)
     }
 
     fn add(&self, batch: &mut WriteBatch, key: &[u8], entry: Option<Entry>) -> Result<()> {
@@ -286,12 +323,19 @@ impl TableMove {
         Ok(())
     }
 
-    fn write(&self, batch: &mut WriteBatch) -> Result<()> {
-        if !batch.is_empty() {
-            self.target.table.write(batch, Durability::Buffered)?;
+    fn write_if_full(&self, batch: &mut WriteBatch) -> Result<()> {
+        if batch.as_bytes().len() >= BATCH_BYTES {
+            self.write(batch)?;
             batch.clear();
         }
         Ok(())
+    }
+
+    fn write(&self, batch: &WriteBatch) -> Result<()> {
+        match batch.is_empty() {
+            true => Ok(()),
+            false => self.target.table.write(batch, Durability::Buffered),
+        }
     }
 
     /// Refuses a value that the target does not take.
@@ -325,8 +369,8 @@ impl TableMove {
 
     /// Copies the rows that are left, and puts the target in the place of the table, durably.
     /// Writers wait meanwhile; afterwards all handles of the table return [`Error::Closed`], and
-    /// [`Db::table`] returns the new one. `None`: not now, because of a checkpoint or a removal of
-    /// all keys: [`copy`](Self::copy) again. `prepare` gets the complete target before it is the
+    /// [`Db::table`] returns the new one. `None`: not now, because of a checkpoint, a removal of
+    /// all keys or of ranges, or many keys that are left: [`copy`](Self::copy) again. `prepare` gets the complete target before it is the
     /// table; its error ends the switch, and all is as before.
     ///
     /// Writers that bypass the table's locks, through [`Table::engine`] on engines without
@@ -344,6 +388,12 @@ impl TableMove {
         let Some(_switch) = db.inner.switches.try_write() else { return Ok(None) };
         let source = self.source.clone();
         let _no_writers = source.exclude_writes();
+        let is_long =
+            source.recorder().is_some_and(|recorder| recorder.has_more_than(MAX_SWITCH_KEYS));
+        if is_long && self.delays < MAX_STALLED_ROUNDS {
+            self.delays += 1;
+            return Ok(None);
+        }
         if !self.is_copied || self.copy_record()?.is_none() {
             return Ok(None);
         }

@@ -29,6 +29,7 @@ mod rename_table;
 mod serializability;
 mod support;
 mod table_move;
+mod table_move_beside;
 mod transaction_power_cuts;
 mod transactions;
 mod try_write;
