@@ -370,8 +370,8 @@ impl TableMove {
     /// Copies the rows that are left, and puts the target in the place of the table, durably.
     /// Writers wait meanwhile; afterwards all handles of the table return [`Error::Closed`], and
     /// [`Db::table`] returns the new one. `None`: not now, because of a checkpoint, a removal of
-    /// all keys or of ranges, or many keys that are left: [`copy`](Self::copy) again. `prepare` gets the complete target before it is the
-    /// table; its error ends the switch, and all is as before.
+    /// all keys or of ranges, or many keys that are left: [`copy`](Self::copy) again. `prepare` gets
+    /// the complete target before it is the table; its error ends the switch, and all is as before.
     ///
     /// Writers that bypass the table's locks, through [`Table::engine`] on engines without
     /// versions, are excluded by the caller. A crash leaves the old table or the new one, and the
