@@ -234,7 +234,8 @@ impl<'w, 'r> Stream<'w, 'r> {
     /// Deletes entries from the front: as many as `to` asks for, up to `max`. Unless these are all,
     /// fewer are deleted: the number of entries that were ever added and are gone becomes a
     /// multiple of `step`. Returns the number of deletions. Cost: a step per entry, and a deletion
-    /// each unless they are thousands.
+    /// each unless they are thousands. To a length: a step per entry that stays, if these are fewer
+    /// than thousands of deletions.
     ///
     /// # Errors
     /// Those of reads.
@@ -245,6 +246,16 @@ impl<'w, 'r> Stream<'w, 'r> {
         };
         let Some(end) = end.filter(|_| limit > 0) else { return Ok(0) };
         let gone = self.state().added.saturating_sub(self.len());
+        if let TrimTo::MaxLen(_) = to {
+            let excess = gone.saturating_add(limit) % step.max(1);
+            let is_all = limit == self.len();
+            let count = if is_all { limit } else { limit.saturating_sub(excess) };
+            let kept = self.len() - count;
+            if self.0.deletes_as_range(count) && kept < count {
+                self.keep_last(kept)?;
+                return Ok(count);
+            }
+        }
         let (mut ids, mut found, mut aligned) =
             (Vec::new(), (0, StreamId::MIN), (0, StreamId::MIN));
         self.for_each(StreamId::MIN..=end, Order::Ascending, &mut |id, _| {
@@ -273,6 +284,26 @@ impl<'w, 'r> Stream<'w, 'r> {
             self.0.save();
         }
         Ok(count)
+    }
+
+    /// Deletes all but the last `kept` entries as a range. Cost: a step per entry that stays.
+    fn keep_last(&mut self, kept: u64) -> Result<()> {
+        let (mut passed, mut first) = (0, None);
+        if kept > 0 {
+            self.for_each(StreamId::MIN..=StreamId::MAX, Order::Descending, &mut |id, _| {
+                (passed, first) = (passed + 1, Some(id));
+                passed < kept
+            })?;
+        }
+        let end = match first {
+            Some(id) => self.key(id),
+            None => [&self.key(StreamId::MAX)[..], &[0]].concat(),
+        };
+        let start = self.key(StreamId::MIN);
+        self.0.delete_range(&start, &end);
+        self.0.metadata.count = kept;
+        self.0.save();
+        Ok(())
     }
 }
 

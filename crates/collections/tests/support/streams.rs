@@ -125,9 +125,10 @@ pub fn change(
             }
         }
         4 => {
-            let (max, step) = (rng.below(4), 1 + rng.below(2));
+            let max = if rng.one_in(2) { u64::MAX } else { rng.below(4) };
+            let (len, step) = (rng.below(4), 1 + rng.below(2));
             let (to, wanted) = match rng.one_in(2) {
-                true => (TrimTo::MaxLen(3), known.len().saturating_sub(3)),
+                true => (TrimTo::MaxLen(len), known.len().saturating_sub(len as usize)),
                 false => {
                     let below = known.iter().filter(|id| **id < some_id).count();
                     (TrimTo::MinId(some_id), below)

@@ -46,11 +46,8 @@ const RETRY_EVICTIONS: usize = 8;
 /// The number of times that an open is tried again.
 const RETRIES: u32 = 4;
 /// The pause before a file is opened again, if no other could be closed; the next ones double.
-/// Meanwhile files in use become idle, syncs of other threads end, and files that were removed are
-/// closed.
+/// Meanwhile files in use become idle, and those that were removed are closed.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
-/// The number of pauses: a second in total.
-const PAUSES: u32 = 10;
 /// The ring position of a file that is closed.
 pub(super) const NOT_IN_RING: usize = usize::MAX;
 /// The minimum number of files that one eviction scans before it gives up.
@@ -200,15 +197,15 @@ impl OpenFiles {
     }
 
     /// The same for a file that was closed for room: with pauses, since nobody repeats the read or
-    /// write that needs it. It gives up after a second.
+    /// write that needs it. It gives up after some milliseconds.
     pub(super) fn retry_with_pauses<T>(
         &self,
         mut open: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
-        for number in 0..PAUSES {
+        for attempt in 0..RETRIES {
             match self.retry(&mut open) {
                 Err(error) if is_out_of_files(&error) => {
-                    std::thread::sleep(FIRST_PAUSE * 2_u32.pow(number));
+                    std::thread::sleep(FIRST_PAUSE * 2_u32.pow(attempt));
                 }
                 done => return done,
             }
