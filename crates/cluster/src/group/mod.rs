@@ -40,6 +40,7 @@ mod restore;
 mod restore_tests;
 mod round;
 mod snapshots;
+mod start_state;
 mod starts;
 #[cfg(test)]
 mod starts_tests;
@@ -75,7 +76,7 @@ pub(crate) use first_start::LOCK_FILE;
 
 use first_start::Registration;
 use round::encode_batch;
-use starts::Starts;
+use start_state::Starts;
 
 /// The result of [`Group::ready`].
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ use siltstone_vfs::Vfs;
 
 use super::first_start::{Registration, first_stage, is_new, remove_remains};
 use super::options::{GroupOptions, MAX_ELECTION_WAITS};
-use super::starts::{Starts, random_of_start};
+use super::start_state::{Starts, random_of_start};
 use super::{Group, Output};
 use crate::applied::Applied;
 use crate::budget::Budget;
