@@ -52,6 +52,14 @@ fn process_limit_lowers_the_budget_and_is_survived_when_it_is_reached() {
     disk.remove_subdirectory("sub").unwrap();
     disk.remove("0.log").unwrap();
     logs.iter().for_each(|log| log.sync(WHY).unwrap());
+    // Many removed files, which are closed in the background.
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let name = |i| format!("removed-{i}");
+    (0..100).for_each(|i| std::fs::write(scratch.path().join(name(i)), "content").unwrap());
+    for i in 0..100 {
+        disk.remove(&name(i)).unwrap();
+        assert!(descriptors() < 40 - 5, "after {i} removals");
+    }
     // A directory whose name could not be made durable must not be found by the next attempt.
     let path = scratch.path().join("new");
     let mut taken = Vec::new();

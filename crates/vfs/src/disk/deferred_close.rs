@@ -3,7 +3,8 @@
 //! A removed file is freed with its last handle, and the thread that closes it waits until the file
 //! system has freed its space. That takes longest if the space is discarded on the device at once
 //! (mount option `discard`). A compaction removes as many files as it writes. So a removal keeps a
-//! handle open, and this thread closes it after the other handles are closed.
+//! handle open, and this thread closes it after the other handles are closed. Where the budget of
+//! open files leaves no room for that, the removal closes the file itself.
 //!
 //! Invariant: the name is gone when the removal returns. Its space may be freed a moment later.
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use siltstone_runtime::thread_priority;
 
-use super::open_files::{OpenFiles, OtherDescriptor};
+use super::open_files::{HeldDescriptor, OpenFiles};
 
 /// The other handles of a removed file are usually closed within this time.
 const CLOSE_DELAY: Duration = Duration::from_millis(5);
@@ -23,12 +24,12 @@ const CLOSE_DELAY: Duration = Duration::from_millis(5);
 pub(super) struct RemovedFile {
     // Closed before the count is lowered: the order of the fields.
     _file: Arc<File>,
-    _count: OtherDescriptor,
+    _count: HeldDescriptor,
 }
 
 impl RemovedFile {
     pub(super) fn new(files: &Arc<OpenFiles>, file: Arc<File>) -> Self {
-        RemovedFile { _file: file, _count: OtherDescriptor::new(files) }
+        RemovedFile { _file: file, _count: HeldDescriptor::new(files) }
     }
 }
 

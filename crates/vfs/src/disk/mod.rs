@@ -52,7 +52,7 @@ use deferred_close::{RemovedFile, close_later};
 use descriptor::{Access, Descriptor};
 use fault::{disk_fault, display};
 use file::DiskFile;
-use open_files::{OpenFiles, OtherDescriptor};
+use open_files::{HeldDescriptor, OpenFiles};
 
 /// I/O options of a [`Disk`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub struct Disk {
     /// Held open: a sync of the directory must not fail for lack of a descriptor.
     handle: Directory,
     /// For a directory that was opened through another one.
-    _count: Option<OtherDescriptor>,
+    _count: Option<HeldDescriptor>,
     options: DiskOptions,
     files: Arc<OpenFiles>,
     #[cfg(all(target_os = "linux", not(siltstone_portable)))]
@@ -124,7 +124,7 @@ impl Disk {
     /// A directory that shares the budget of this one.
     fn open_other(&self, path: PathBuf) -> Result<Self> {
         let (options, files) = (self.options, self.files.clone());
-        let count = Some(OtherDescriptor::new(&files));
+        let count = Some(HeldDescriptor::new(&files));
         let handle = open_directory(&files, &path)?;
         Ok(Disk::new(path, handle, count, options, files))
     }
@@ -132,7 +132,7 @@ impl Disk {
     fn new(
         path: PathBuf,
         handle: Directory,
-        count: Option<OtherDescriptor>,
+        count: Option<HeldDescriptor>,
         options: DiskOptions,
         files: Arc<OpenFiles>,
     ) -> Self {
@@ -256,14 +256,12 @@ impl Vfs for Disk {
     fn remove(&self, name: &str) -> Result<()> {
         let path = self.join("remove", name)?;
         let mut change = self.files.begin_change(&path)?;
-        let held = change.file.take().or_else(|| {
-            let opened = self.files.retry(|| std::fs::File::open(&path));
-            opened.ok().map(Arc::new)
-        });
         // Some file systems of Windows keep the name until the last handle is closed.
-        let held = held.filter(|_| cfg!(not(windows)));
+        let may_hold = cfg!(not(windows)) && self.files.may_hold_one();
+        let open = || std::fs::File::open(&path).ok().map(Arc::new);
+        let held = change.file.take().or_else(|| may_hold.then(open)?);
         std::fs::remove_file(&path).map_err(|e| disk_fault("remove", &path, e))?;
-        if let Some(file) = held {
+        if let Some(file) = held.filter(|_| may_hold) {
             close_later(RemovedFile::new(&self.files, file));
         }
         Ok(())

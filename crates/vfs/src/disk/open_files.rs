@@ -36,9 +36,9 @@ use crate::OpenFileCounts;
 use crate::system::{is_out_of_files, open_file_limit};
 
 /// Descriptors that the budget leaves of the process's limit.
-const OTHER_DESCRIPTORS: u64 = 32;
+const UNBUDGETED_DESCRIPTORS: u64 = 32;
 /// Descriptors that files with unsynced bytes leave of it, which may exceed the budget.
-const RESERVED_DESCRIPTORS: u64 = OTHER_DESCRIPTORS / 2;
+const RESERVED_DESCRIPTORS: u64 = UNBUDGETED_DESCRIPTORS / 2;
 /// The lowest budget that the process's limit leads to.
 const MIN_LIMITED_BUDGET: u64 = 16;
 /// The number of files that are closed before an open is tried again.
@@ -59,7 +59,7 @@ pub(super) struct OpenFiles {
     /// The process's limit of descriptors, less those that are reserved.
     usable: usize,
     /// Open directories, and removed files that are not closed yet.
-    others: AtomicUsize,
+    held: AtomicUsize,
     state: Mutex<State>,
     evictions: AtomicU64,
     reopens: AtomicU64,
@@ -104,18 +104,18 @@ impl Drop for Permit<'_> {
 }
 
 /// An open directory, or a removed file until it is closed. It takes from the budget.
-pub(super) struct OtherDescriptor(Arc<OpenFiles>);
+pub(super) struct HeldDescriptor(Arc<OpenFiles>);
 
-impl OtherDescriptor {
+impl HeldDescriptor {
     pub(super) fn new(files: &Arc<OpenFiles>) -> Self {
-        files.others.fetch_add(1, Relaxed);
-        OtherDescriptor(files.clone())
+        files.held.fetch_add(1, Relaxed);
+        HeldDescriptor(files.clone())
     }
 }
 
-impl Drop for OtherDescriptor {
+impl Drop for HeldDescriptor {
     fn drop(&mut self) {
-        self.0.others.fetch_sub(1, Relaxed);
+        self.0.held.fetch_sub(1, Relaxed);
     }
 }
 
@@ -131,12 +131,12 @@ impl OpenFiles {
     /// A budget of `max_open` files, lowered to what the process's limit leaves.
     pub(super) fn new(max_open: usize) -> Self {
         let limit = open_file_limit().unwrap_or(u64::MAX);
-        let limited = limit.saturating_sub(OTHER_DESCRIPTORS).max(MIN_LIMITED_BUDGET);
+        let limited = limit.saturating_sub(UNBUDGETED_DESCRIPTORS).max(MIN_LIMITED_BUDGET);
         let usable = limit.saturating_sub(RESERVED_DESCRIPTORS);
         OpenFiles {
             max_open: max_open.clamp(1, usize::try_from(limited).unwrap_or(usize::MAX)),
             usable: usize::try_from(usable).unwrap_or(usize::MAX),
-            others: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
             state: Mutex::default(),
             evictions: AtomicU64::new(0),
             reopens: AtomicU64::new(0),
@@ -145,14 +145,20 @@ impl OpenFiles {
 
     /// The budget that directories and removed files leave, at least half of it.
     fn file_budget(&self) -> usize {
-        let left = self.max_open.saturating_sub(self.others.load(Relaxed));
+        let left = self.max_open.saturating_sub(self.held.load(Relaxed));
         left.max(self.max_open / 2).max(1)
     }
 
     /// The number of open files from which on those with unsynced bytes are closed as well.
     fn unsynced_budget(&self) -> usize {
-        let usable = self.usable.saturating_sub(self.others.load(Relaxed));
+        let usable = self.usable.saturating_sub(self.held.load(Relaxed));
         usable.min(2 * self.max_open).max(self.file_budget())
+    }
+
+    /// Whether a removed file may stay open for a while.
+    pub(super) fn may_hold_one(&self) -> bool {
+        let open = self.state.lock().open + self.held.load(Relaxed);
+        open < self.usable.min(2 * self.max_open)
     }
 
     pub(super) fn counts(&self) -> OpenFileCounts {
