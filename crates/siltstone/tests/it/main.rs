@@ -30,6 +30,7 @@ mod serializability;
 mod support;
 mod table_move;
 mod table_move_beside;
+mod table_move_copy;
 mod transaction_power_cuts;
 mod transactions;
 mod try_write;
