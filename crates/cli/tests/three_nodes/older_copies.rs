@@ -35,7 +35,7 @@ fn write_by(nodes: &mut Nodes, node: usize, value: &str) {
     nodes.number(third);
 }
 
-/// Puts the copy back and starts the node, which is told what it has forgotten.
+/// Puts the copy back and starts the node, which ends with what it has forgotten.
 fn is_refused(nodes: &mut Nodes, node: usize, copied: &Path, forgotten: &str) {
     nodes.kill(node);
     std::fs::remove_dir_all(nodes.dir(node)).unwrap();

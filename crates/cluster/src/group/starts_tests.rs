@@ -39,13 +39,13 @@ fn write(nodes: &mut Nodes) {
     nodes.settle();
 }
 
-/// Starts a node, which stops when others tell it what it has forgotten.
+/// Starts a node, which stops when others answer what it has forgotten.
 fn is_refused(nodes: &mut Nodes, id: u64) -> String {
     nodes.restart(id, &ALL).unwrap();
     let failures = nodes.run(60, |_| true);
     let [(of, error)] = &failures[..] else { panic!("{failures:?}") };
     assert!(*of == id && is_lost(error), "{error}");
-    // Nobody has to tell it again.
+    // It needs no second answer.
     let again = nodes.restart(id, &ALL).err().unwrap();
     assert!(is_lost(&again) && again.to_string().contains("older copy"), "{again}");
     error.to_string()

@@ -478,7 +478,7 @@ fn peer_of_an_earlier_version_gets_no_packets_that_it_does_not_know() {
     read_frame(&mut stream, &mut body, MAX_HELLO_BYTES).unwrap();
     assert_eq!(crate::codec::decode_packet(&body).unwrap().packet, ack);
     assert_eq!(one.transport.publication_counts().dropped, 1);
-    // Whoever waits for an answer to this packet hears that there will be none.
+    // It is reported that this packet gets no answer.
     let id = StartId { number: 1, random: 2 };
     let start = Start { from: 1, to: 2, id, process: 2, term: 1, vote: 0, last: 1 };
     assert!(one.earlier.try_recv().is_err());
