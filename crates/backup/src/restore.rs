@@ -7,7 +7,7 @@ use std::sync::Arc;
 use siltstone::catalogue::Catalogue;
 use siltstone::{CLUSTER_ORIGIN, PartialDirectory};
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_vfs::Vfs;
+use siltstone_vfs::{Vfs, is_zero};
 
 use crate::manifest::BackupFile;
 use crate::repository::Repository;
@@ -62,7 +62,7 @@ impl Repository {
             for hash in &file.blobs {
                 let content = blobs.read(hash)?;
                 // Holes stay holes.
-                if content.iter().any(|&byte| byte != 0) {
+                if !is_zero(&content) {
                     created.write_at(offset, &content, Purpose::Maintenance)?;
                 }
                 offset += content.len() as u64;

@@ -14,7 +14,7 @@
 //! only once.
 
 use siltstone_engine::{Purpose, Result};
-use siltstone_vfs::{Mode, Vfs};
+use siltstone_vfs::{Mode, Vfs, is_zero};
 
 /// Files are compared in chunks of this size.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -52,7 +52,7 @@ pub fn copy_quarantined(vfs: &dyn Vfs, name: &str, len: u64) -> Result<()> {
     for at in (0..len).step_by(CHUNK_BYTES as usize) {
         let mut bytes = vec![0; CHUNK_BYTES.min(len - at) as usize];
         from.read_lossy_at(at, &mut bytes, Purpose::Maintenance)?;
-        if bytes.iter().any(|&byte| byte != 0) {
+        if !is_zero(&bytes) {
             to.write_at(at, &bytes, Purpose::Maintenance)?;
         }
     }

@@ -26,6 +26,7 @@
 //! | [`directory_sink`] | [`DirectorySink`]: a checkpoint of a table in another directory |
 //! | [`device`] | [`Device`]: a model of the busy time of a device from counted requests |
 //! | [`backend`] | shared parts for crates that implement [`Vfs`] |
+//! | `zeros` | [`is_zero`]: whether bytes are zeros |
 //! | `system` | what the operating system offers, in one module per form: Linux, and portable |
 //! | [`pmem`] | [`Mapping`] and [`PmemPool`]: byte-addressable memory, persist barriers, pages |
 
@@ -51,6 +52,7 @@ pub mod pinned;
 pub mod pmem;
 pub mod ram;
 mod system;
+mod zeros;
 
 use bytes::end_of;
 use names::fault;
@@ -66,6 +68,7 @@ pub use overlay::Overlay;
 pub use pinned::PinnedDirectory;
 pub use pmem::{Mapping, Page, PageClaims, PageMut, PmemPool};
 pub use ram::Ram;
+pub use zeros::is_zero;
 
 /// The magic number of an encrypted file.
 pub const ENCRYPTED_MAGIC: &[u8; 8] = b"SILTCRYP";

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_vfs::{File, Mode, Vfs};
+use siltstone_vfs::{File, Mode, Vfs, is_zero};
 
 use super::LogRecord;
 use super::format::{
@@ -121,7 +121,7 @@ impl LogFollower {
     pub fn is_blank_after_end(&mut self) -> Result<bool> {
         self.chunk.clear();
         let blank = match self.load(self.end)? {
-            Some(range) => self.chunk[range].iter().all(|&byte| byte == 0),
+            Some(range) => is_zero(&self.chunk[range]),
             None => true,
         };
         self.chunk.clear();

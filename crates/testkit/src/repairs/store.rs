@@ -20,7 +20,7 @@ use siltstone_engine::{
     Durability, Engine, IngestMode, IngestOptions, ManualClock, Op, Purpose, WriteBatch,
 };
 use siltstone_runtime::Env;
-use siltstone_vfs::{Mode, Ram, Vfs};
+use siltstone_vfs::{Mode, Ram, Vfs, is_zero};
 
 use super::account::{History, Locations};
 use crate::histories::catch_panics;
@@ -349,7 +349,7 @@ fn write(vfs: Arc<dyn Vfs>, path: &str, bytes: &[u8]) -> siltstone_engine::Resul
     let file = vfs.create(path)?;
     file.set_len(bytes.len() as u64)?;
     for (at, piece) in (0..).step_by(PIECE).zip(bytes.chunks(PIECE)) {
-        if piece.iter().any(|&byte| byte != 0) {
+        if !is_zero(piece) {
             file.write_at(at, piece, Purpose::Maintenance)?;
         }
     }

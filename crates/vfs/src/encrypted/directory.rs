@@ -17,6 +17,7 @@ use super::content::{Content, SlotChange};
 use super::header::{self, HEADER_BYTES};
 use super::key::{KeyId, KeyProvider};
 use super::read::Damage;
+use crate::zeros::is_zero;
 use crate::{File, LockGuard, Mapping, Mode, OpenFileCounts, Vfs};
 
 /// A [`Vfs`] whose files are encrypted; see the [module](super).
@@ -115,7 +116,7 @@ impl EncryptedVfs {
         let content = self.content(name, Mode::Read)?;
         let mut page = vec![0; content.inner.len()?.min(HEADER_BYTES) as usize];
         content.inner.read_at(0, &mut page, Purpose::Maintenance)?;
-        if page.iter().all(|&byte| byte == 0) {
+        if is_zero(&page) {
             return Ok(None);
         }
         let key = content.key.as_ref().map_err(|reason| Error::corruption(name, 0, *reason))?;
@@ -141,7 +142,7 @@ impl EncryptedVfs {
         let mut page = vec![0; content.inner.len()?.min(HEADER_BYTES) as usize];
         content.inner.read_at(0, &mut page, Purpose::Maintenance)?;
         // Nothing was written to it yet, or nothing of it was durable.
-        if page.iter().all(|&byte| byte == 0) {
+        if is_zero(&page) {
             return Ok(false);
         }
         if let Err(reason) = content.key {

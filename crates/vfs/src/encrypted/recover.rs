@@ -9,6 +9,7 @@ use siltstone_engine::{Purpose, Result};
 use super::frame::{BLOCK_BYTES, Frame, FrameCipher, MAX_CONTENT};
 use super::header::HEADER_BYTES;
 use crate::File;
+use crate::zeros::is_zero;
 
 /// Files are read in pieces of at most this size.
 const MAX_PIECE_BYTES: u64 = 1 << 20;
@@ -100,7 +101,7 @@ pub(super) fn find_end(file: &dyn File, cipher: &FrameCipher) -> Result<End> {
             continue;
         }
         for (i, block) in piece.chunks(BLOCK_BYTES as usize).enumerate().rev() {
-            if block.iter().all(|&byte| byte == 0) {
+            if is_zero(block) {
                 continue;
             }
             let position = from + i as u64 * BLOCK_BYTES;

@@ -20,6 +20,7 @@ use crate::bytes::end_of;
 use crate::names::fault;
 use crate::pmem::{Mapping, Memory, VolatileBacking, too_long};
 use crate::system::MAP_BYTES;
+use crate::zeros::is_zero;
 use crate::{File, Mode, Vfs};
 
 const PAGE_BYTES: u64 = 4096;
@@ -172,7 +173,7 @@ impl FileContent {
                 content.read(start, &mut piece, Read::exact(Purpose::Recovery))?;
                 // Zeros are there already, and take no memory.
                 let pages = piece.chunks(MAP_BYTES).enumerate();
-                for (at, page) in pages.filter(|(_, page)| page.iter().any(|&byte| byte != 0)) {
+                for (at, page) in pages.filter(|(_, page)| !is_zero(page)) {
                     memory.store(start as usize + at * MAP_BYTES, page);
                 }
             }

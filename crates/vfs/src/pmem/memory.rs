@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::lines::{self, WriteBack};
 use crate::bytes::SparseBytes;
 use crate::system::{MAP_BYTES, Pages};
+use crate::zeros::is_zero;
 
 const WORD: usize = size_of::<u64>();
 
@@ -63,7 +64,7 @@ impl Memory {
         let mut piece = [0; MAP_BYTES];
         for start in (0..bytes.len()).step_by(MAP_BYTES) {
             let piece = &mut piece[..(bytes.len() - start).min(MAP_BYTES as u64) as usize];
-            if bytes.read(start, piece) && piece.iter().any(|&byte| byte != 0) {
+            if bytes.read(start, piece) && !is_zero(piece) {
                 memory.store(start as usize, piece);
             }
         }

@@ -16,6 +16,7 @@ use std::sync::{Arc, Weak};
 
 use crate::bytes::SparseBytes;
 use crate::pmem::Memory;
+use crate::zeros::is_zero;
 
 /// Flat memory is copied in pieces of this size; pieces of zeros are skipped.
 const PIECE_BYTES: usize = 4096;
@@ -81,7 +82,7 @@ impl Content {
         for start in (0..memory.len()).step_by(PIECE_BYTES) {
             let piece = &mut piece[..(memory.len() - start).min(PIECE_BYTES)];
             memory.load(start, piece);
-            if piece.iter().any(|&byte| byte != 0) {
+            if !is_zero(piece) {
                 copy.write(start as u64, piece);
             }
         }
