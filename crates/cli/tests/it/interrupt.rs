@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, Signal, kill_process};
 
 fn start(arguments: &[&str]) -> Child {
@@ -74,6 +75,8 @@ fn interrupted_import_keeps_its_rows_and_reports_them() {
     // The last line is incomplete, so it is not imported.
     input.write_all(b"a\t1\nb\t2\nc\t3").unwrap();
     wait_for(|| Path::new(&dir).join("CATALOG").exists());
+    wait_for(|| ioctl_fionread(&input).unwrap() == 0);
+    // It has read the lines, and now imports them.
     std::thread::sleep(Duration::from_millis(300));
     interrupt(&child, Signal::INT);
     let error = wait_for_end(child, 130);

@@ -40,10 +40,8 @@ fn flushed_table_is_as_fast_and_exact_as_a_new_one() {
         let server = TestServer::over(Some(engine), |_| ());
         let mut client = server.client();
         fill(&mut client, 100_000);
-        let began = Instant::now();
+        let walk = fastest_call(&mut client, "KEYS *none");
         assert_eq!(client.call("FLUSHALL"), "+OK");
-        let flush = began.elapsed();
-        assert!(flush < Duration::from_secs(10), "{flush:?}");
         client.expect(&[("DBSIZE", ":0"), ("RANDOMKEY", "nil"), ("KEYS *", "[]")]);
         for i in 0..300 {
             let expiry = if i % 3 == 0 { " EX 1000" } else { "" };
@@ -55,7 +53,7 @@ fn flushed_table_is_as_fast_and_exact_as_a_new_one() {
         assert!(client.call("INFO tables").contains(",keys=300,keys_exact=yes,"));
         for command in ["DBSIZE", "SCAN 0 COUNT 10", "KEYS new:00*", "RANDOMKEY"] {
             let took = fastest_call(&mut client, command);
-            assert!(took < Duration::from_millis(20), "{command}: {took:?}");
+            assert!(took < walk / 4, "{command}: {took:?}, and {walk:?} for 100,000 keys");
         }
     }
 }
