@@ -13,12 +13,12 @@
 //! own.
 //!
 //! # Read path
-//! The translation cache (`cache`) has the location of a hot key's newest version. Without it, the
-//! lookup follows the bucket's chain from its head, page by page, and skips hidden versions
-//! (`chains::chain_iter`). From the newest version, prior pointers lead to the requested one. A
-//! lookup that reads many pages, or waits for a hot channel (`chains::hot_channels`), triggers a
-//! collection of its bucket. No lock is held over a read: a pin keeps blocks from being erased
-//! (`pins`).
+//! The translation cache ([`translation_cache`]) has the location of a hot key's newest version.
+//! Without it, the lookup follows the bucket's chain from its head, page by page, and skips hidden
+//! versions (`chains::chain_iter`). From the newest version, prior pointers lead to the requested
+//! one. A lookup that reads many pages, or waits for a hot channel (`chains::hot_channels`),
+//! triggers a collection of its bucket. No lock is held over a read: a pin keeps blocks from being
+//! erased (`pins`).
 //!
 //! # Garbage collection
 //! Collection rewrites the buckets that were collected longest ago, and before them some whose
@@ -74,7 +74,6 @@
 
 mod buffer_journal;
 mod bytes;
-mod cache;
 mod chains;
 mod channels;
 mod checkpoint;
@@ -105,6 +104,7 @@ mod stats;
 mod table;
 mod tail;
 mod timestamp;
+pub mod translation_cache;
 mod verify;
 mod version_map;
 mod write;

@@ -47,8 +47,8 @@ const CHANNELS: u32 = Timing::PAPER.channels;
 const KEY_BYTES: usize = 16;
 /// With its key and overhead a record takes at most an eighth of a page.
 pub(super) const VALUE_BYTES: usize = 440;
-const SKEW: f64 = 0.99;
-const SEED: u64 = 18;
+pub(super) const SKEW: f64 = 0.99;
+pub(super) const SEED: u64 = 18;
 /// Number of placements on which gets only are measured.
 const PLACEMENTS: u64 = 8;
 

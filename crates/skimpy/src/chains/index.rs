@@ -20,12 +20,12 @@ use siltstone_structures::hash::hash64_seeded;
 use super::chain_iter::{ChainIter, LinkKind};
 use super::hot_channels::HotChannels;
 use super::runs::Sweep;
-use crate::cache::{Cache, Id};
 use crate::keys;
 use crate::location::{self, Location, NONE, UNKNOWN};
 use crate::page_reader::PageReader;
 use crate::record::{self, Content, Record};
 use crate::shared::Shared;
+use crate::translation_cache::{KeyId, TranslationCache};
 use crate::write_buffer;
 
 /// SkimpyFTL's mapping.
@@ -68,7 +68,7 @@ pub(super) struct Index {
     pub(super) of_stamp: Vec<u32>,
     /// The bucket at which the sweep continues.
     pub(super) sweep: u32,
-    pub(super) cache: Cache,
+    pub(super) cache: TranslationCache,
 }
 
 impl Index {
@@ -131,7 +131,7 @@ impl Chains {
             stamps: vec![0; buckets as usize],
             of_stamp: vec![0; 256],
             sweep: 0,
-            cache: Cache::new(cache_keys, buckets),
+            cache: TranslationCache::new(cache_keys, buckets),
         };
         Chains {
             buckets,
@@ -165,11 +165,11 @@ impl Chains {
         (number / self.granule) as u8
     }
 
-    pub(super) fn id(&self, hash: u64, key: &[u8]) -> Id {
-        Id { bucket: self.bucket(hash), hash, more: hash64_seeded(key, self.secret) as u32 }
+    pub(super) fn id(&self, hash: u64, key: &[u8]) -> KeyId {
+        KeyId { bucket: self.bucket(hash), hash, more: hash64_seeded(key, self.secret) as u32 }
     }
 
-    pub(super) fn id_of(&self, record: &Record) -> Id {
+    pub(super) fn id_of(&self, record: &Record) -> KeyId {
         self.id(record.hash, &record.key)
     }
 
@@ -296,7 +296,7 @@ pub(super) type SearchResult = (Option<Arc<Record>>, bool);
 pub(super) struct Search<'i, 'k> {
     pub(super) key: &'k [u8],
     pub(super) hash: u64,
-    pub(super) id: Id,
+    pub(super) id: KeyId,
     pub(super) at: u64,
     /// The location of the newest version.
     pub(super) newest: Option<Location>,

@@ -25,7 +25,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use siltstone_engine::{Purpose, Result};
 
 use crate::bytes::u32_at;
-use crate::cache::ChainHead;
 use crate::keys;
 use crate::location::{self, Location, NONE, Placement, UNKNOWN};
 use crate::log::Writer;
@@ -34,6 +33,7 @@ use crate::page_reader::PageReader;
 use crate::record::{self, Content, MAX_SKIP_LINKS, Record, SkipLink};
 use crate::shared::Shared;
 use crate::space::LogBlock;
+use crate::translation_cache::ChainHead;
 use crate::write_buffer::WriteBuffer;
 
 mod chain_iter;

@@ -42,7 +42,7 @@ const EMPTY: Way = Way { tag: 0, more: 0, at: NONE, base: UNKNOWN };
 /// Mask of the rank in `more`.
 const RANK_MASK: u32 = 15;
 
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct Way {
     tag: u32,
     /// Another hash above [`RANK_MASK`], and the rank: greater than those of earlier members.
@@ -63,12 +63,14 @@ impl Way {
 }
 
 /// Identifies a key among those of its bucket.
-#[derive(Clone, Copy)]
-pub(crate) struct Id {
-    pub(crate) bucket: u32,
-    pub(crate) hash: u64,
+#[derive(Debug, Clone, Copy)]
+pub struct KeyId {
+    /// The key's bucket.
+    pub bucket: u32,
+    /// The hash that selects the bucket.
+    pub hash: u64,
     /// Another hash of the key, with a secret seed.
-    pub(crate) more: u32,
+    pub more: u32,
 }
 
 /// The cached head of a chain, to which a new version can be linked.
@@ -79,22 +81,26 @@ pub(crate) struct ChainHead {
     pub(crate) base: Location,
 }
 
-pub(crate) struct Cache {
+/// The locations of the newest versions of recently used keys.
+#[derive(Debug)]
+pub struct TranslationCache {
     sets: u32,
     ways: Vec<Way>,
     /// Bits of the bucket's number in a tag.
     bucket_bits: u32,
 }
 
-impl Cache {
-    pub(crate) fn new(keys: u64, buckets: u32) -> Self {
+impl TranslationCache {
+    /// For at least `keys` keys in `buckets` buckets: 16 bytes per key, and no more than a set of
+    /// 16 keys per bucket.
+    pub fn new(keys: u64, buckets: u32) -> Self {
         let max_sets = u64::from(buckets.max(1));
         // A tag has at least eight bits of the hash.
         let min_sets = (max_sets >> 23) + 1;
         let sets = keys.div_ceil(WAYS as u64).max(min_sets).min(max_sets) as u32;
         let rest = (buckets.max(1) - 1) / sets;
         let bucket_bits = u32::BITS - rest.leading_zeros();
-        Cache { sets, ways: vec![EMPTY; sets as usize * WAYS], bucket_bits }
+        TranslationCache { sets, ways: vec![EMPTY; sets as usize * WAYS], bucket_bits }
     }
 
     fn set(&mut self, bucket: u32) -> &mut [Way] {
@@ -102,7 +108,7 @@ impl Cache {
         &mut self.ways[start..start + WAYS]
     }
 
-    fn tag(&self, id: Id) -> (u32, u32) {
+    fn tag(&self, id: KeyId) -> (u32, u32) {
         let bits = (id.hash as u32) << self.bucket_bits;
         (bits | (id.bucket / self.sets), id.more & !RANK_MASK)
     }
@@ -111,7 +117,7 @@ impl Cache {
         (1 << self.bucket_bits) - 1
     }
 
-    fn find(&mut self, id: Id) -> Option<usize> {
+    fn find(&mut self, id: KeyId) -> Option<usize> {
         let tag = self.tag(id);
         self.set(id.bucket).iter().position(|way| way.is_of(tag) && way.at != NONE)
     }
@@ -123,14 +129,14 @@ impl Cache {
     }
 
     /// The location of the key's newest version; moves its way halfway to the first.
-    pub(crate) fn get(&mut self, id: Id) -> Option<Location> {
+    pub fn get(&mut self, id: KeyId) -> Option<Location> {
         let way = self.find(id)?;
         let way = self.promote(id.bucket, way);
         Some(self.set(id.bucket)[way].at)
     }
 
     /// As [`get`](Self::get), without moving the way.
-    pub(crate) fn peek(&mut self, id: Id) -> Option<Location> {
+    pub(crate) fn peek(&mut self, id: KeyId) -> Option<Location> {
         let way = self.find(id)?;
         Some(self.set(id.bucket)[way].at)
     }
@@ -141,7 +147,7 @@ impl Cache {
     }
 
     /// Records the location of the newest version, which a lookup found.
-    pub(crate) fn put(&mut self, id: Id, at: Location) {
+    pub fn put(&mut self, id: KeyId, at: Location) {
         match self.find(id) {
             Some(way) => self.set(id.bucket)[way].at = at,
             None => {
@@ -152,7 +158,7 @@ impl Cache {
 
     /// Inserts a key at a way of its set and evicts the last one. If that is a member of the key's
     /// own chain head, it becomes the base.
-    fn insert(&mut self, id: Id, at: Location, base: Location, rank: u32, way: usize) {
+    fn insert(&mut self, id: KeyId, at: Location, base: Location, rank: u32, way: usize) {
         let free = self.set(id.bucket).iter().position(|way| way.at == NONE).unwrap_or(WAYS - 1);
         let last = std::mem::replace(&mut self.set(id.bucket)[free], EMPTY);
         let mut base = base;
@@ -200,7 +206,7 @@ impl Cache {
 
     /// The links of a new version of the key if the chain begins at `head`; `None` if the chain
     /// head is not cached.
-    pub(crate) fn chain_head(&mut self, id: Id, head: Location) -> Option<ChainHead> {
+    pub(crate) fn chain_head(&mut self, id: KeyId, head: Location) -> Option<ChainHead> {
         let (own, bits) = (self.tag(id), self.bucket_bits);
         let mut head_base = None;
         let mut members = Vec::new();
@@ -222,7 +228,7 @@ impl Cache {
     }
 
     /// Records a new version that was linked to `next`, with or without skip links.
-    pub(crate) fn publish(&mut self, id: Id, at: Location, next: Location, has_skip_links: bool) {
+    pub fn publish(&mut self, id: KeyId, at: Location, next: Location, has_skip_links: bool) {
         let continues = self.ways_of(id.bucket).any(|way| way.base != UNKNOWN && way.base == next);
         if !continues {
             self.forget_chain_head(id.bucket);
@@ -255,13 +261,13 @@ impl Cache {
     }
 
     /// Updates the location of a cached key.
-    pub(crate) fn update(&mut self, id: Id, to: Location) {
+    pub(crate) fn update(&mut self, id: KeyId, to: Location) {
         if let Some(way) = self.find(id) {
             self.set(id.bucket)[way].at = to;
         }
     }
 
-    pub(crate) fn remove(&mut self, id: Id) {
+    pub(crate) fn remove(&mut self, id: KeyId) {
         if let Some(way) = self.find(id) {
             let set = self.set(id.bucket);
             set[way..].rotate_left(1);
@@ -278,13 +284,13 @@ impl Cache {
 mod tests {
     use super::*;
 
-    fn id(key: u64, bucket: u32) -> Id {
-        Id { bucket, hash: key, more: !key as u32 }
+    fn id(key: u64, bucket: u32) -> KeyId {
+        KeyId { bucket, hash: key, more: !key as u32 }
     }
 
     #[test]
     fn last_way_is_evicted_and_read_keys_are_kept() {
-        let mut cache = Cache::new(16, 1);
+        let mut cache = TranslationCache::new(16, 1);
         for key in 0..16 {
             cache.publish(key_of(key), key as u32 + 100, NONE, true);
         }
@@ -300,7 +306,7 @@ mod tests {
         assert_eq!((cache.get(key_of(0)), cache.get(key_of(99))), (None, Some(7)));
     }
 
-    fn key_of(key: u64) -> Id {
+    fn key_of(key: u64) -> KeyId {
         id(key << 8, 0)
     }
 
@@ -309,7 +315,7 @@ mod tests {
     #[test]
     fn hit_rate_is_near_the_optimum_under_zipf() {
         let (keys, buckets) = (4000u64, 800u32);
-        let mut cache = Cache::new(keys / 10, buckets);
+        let mut cache = TranslationCache::new(keys / 10, buckets);
         let weight = |rank: u64| 1.0 / (rank as f64 + 1.0).powf(0.99);
         let sums: Vec<f64> = (0..keys)
             .scan(0.0, |sum, rank| {
@@ -325,7 +331,7 @@ mod tests {
             let drawn = (state >> 11) as f64 / (1u64 << 53) as f64 * all;
             let rank = sums.partition_point(|sum| *sum < drawn) as u64;
             let hash = rank.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let id = Id { bucket: (hash >> 40) as u32 % buckets, hash, more: hash as u32 };
+            let id = KeyId { bucket: (hash >> 40) as u32 % buckets, hash, more: hash as u32 };
             match cache.get(id) {
                 Some(at) => hits += u32::from(draw >= draws && u64::from(at) == rank),
                 None => cache.put(id, rank as u32),
@@ -337,9 +343,9 @@ mod tests {
 
     #[test]
     fn keys_with_equal_tags_are_distinguished_by_the_second_hash() {
-        let mut cache = Cache::new(16, 4);
-        let one = Id { more: 1 << 4, ..id(7, 2) };
-        let other = Id { more: 2 << 4, ..one };
+        let mut cache = TranslationCache::new(16, 4);
+        let one = KeyId { more: 1 << 4, ..id(7, 2) };
+        let other = KeyId { more: 2 << 4, ..one };
         cache.publish(one, 60, 50, false);
         assert_eq!(cache.get(other), None);
         assert_eq!(cache.chain_head(other, 60).unwrap().members.len(), 1);
@@ -347,7 +353,7 @@ mod tests {
 
     #[test]
     fn buckets_of_one_set_have_distinct_tags() {
-        let mut cache = Cache::new(32, 1000);
+        let mut cache = TranslationCache::new(32, 1000);
         for bucket in (0..1000).step_by(2).take(16) {
             cache.put(id(5, bucket), bucket);
         }
@@ -358,7 +364,7 @@ mod tests {
 
     #[test]
     fn chain_head_is_complete_or_forgotten() {
-        let mut cache = Cache::new(16, 4);
+        let mut cache = TranslationCache::new(16, 4);
         assert_eq!(cache.chain_head(id(1, 2), 50), None);
         cache.publish(id(1, 2), 60, 50, false);
         cache.publish(id(2, 2), 61, 50, true);
@@ -380,20 +386,20 @@ mod tests {
     }
 
     /// Evicts a key by an insert of another bucket.
-    fn evict(cache: &mut Cache, gone: Id) {
+    fn evict(cache: &mut TranslationCache, gone: KeyId) {
         let set = cache.set(gone.bucket);
         for (index, way) in set.iter_mut().enumerate().filter(|(_, way)| way.at == NONE) {
             *way = Way { tag: 1000 << 8, more: (index as u32) << 4, at: 1000, base: UNKNOWN };
         }
         let way = cache.find(gone).unwrap();
         cache.set(gone.bucket)[way..].rotate_left(1);
-        cache.put(Id { more: !0, ..id(gone.hash, 0) }, 6000);
+        cache.put(KeyId { more: !0, ..id(gone.hash, 0) }, 6000);
         assert!(cache.find(gone).is_none());
     }
 
     #[test]
     fn evicted_member_becomes_the_base_of_later_members() {
-        let mut cache = Cache::new(16, 4);
+        let mut cache = TranslationCache::new(16, 4);
         let (a, b, c) = (id(1 << 8, 2), id(2 << 8, 2), id(3 << 8, 2));
         cache.publish(a, 60, 50, false);
         cache.publish(b, 61, 50, true);
@@ -411,7 +417,7 @@ mod tests {
 
     #[test]
     fn new_member_may_evict_another_of_its_chain_head() {
-        let mut cache = Cache::new(16, 4);
+        let mut cache = TranslationCache::new(16, 4);
         let (a, b, c) = (id(1 << 8, 2), id(2 << 8, 2), id(3 << 8, 2));
         for key in 0..14 {
             cache.put(id(1000 + key, 0), 5000 + key as u32);
@@ -428,7 +434,7 @@ mod tests {
 
     #[test]
     fn ranks_are_renumbered_when_exhausted() {
-        let mut cache = Cache::new(16, 4);
+        let mut cache = TranslationCache::new(16, 4);
         for turn in 0..100 {
             cache.publish(id((turn % 3) << 8, 2), 60 + turn as u32, 50, turn > 0);
         }
@@ -440,7 +446,7 @@ mod tests {
 
     #[test]
     fn version_published_after_its_chain_head_was_forgotten_begins_none() {
-        let mut cache = Cache::new(16, 4);
+        let mut cache = TranslationCache::new(16, 4);
         cache.publish(id(1, 2), 60, 50, false);
         cache.forget_chain_head(2);
         cache.publish(id(2, 2), 61, 50, true);
