@@ -183,10 +183,10 @@ impl Definition {
         !NOT_IN_SCRIPTS.contains(&self.name)
     }
 
-    /// Whether scripts may call the command with these arguments.
-    pub(crate) fn may_be_scripted(&self, args: Args<'_>) -> bool {
-        let resets = args.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"reset"));
-        self.is_allowed_in_scripts() && !(self.name == "cluster" && resets)
+    /// Whether it is CLUSTER RESET.
+    pub(super) fn resets_cluster(&self, args: Args<'_>) -> bool {
+        let resets = |word: &[u8]| word.eq_ignore_ascii_case(b"reset");
+        self.name == "cluster" && args.get(1).is_some_and(resets)
     }
 
     /// Whether the command runs while a script is busy.
@@ -200,13 +200,18 @@ impl Definition {
         }
     }
 
-    /// Whether the command may run in a group of a pipeline: it uses only the key that is its first
-    /// argument, and soon ends.
+    /// Whether the command uses one key, which is its first argument.
+    pub(crate) fn has_one_key(&self) -> bool {
+        let KeyPositions { first: 1, last: 1, count_at: 0, option: None, .. } = self.keys else {
+            return false;
+        };
+        // Its patterns name others.
+        self.name != "sort_ro"
+    }
+
+    /// Whether the command may run in a group of a pipeline: it uses one key, and soon ends.
     pub(crate) fn may_join_group(&self) -> bool {
-        let is_of_one_key = (self.keys.first, self.keys.last) == (1, 1)
-            && self.keys.count_at == 0
-            && self.keys.option.is_none();
-        is_of_one_key
+        self.has_one_key()
             && self.has(FAST)
             && self.flags & !(READ | WRITE | FAST) == 0
             && GROUPED_TYPES.contains(&self.group)

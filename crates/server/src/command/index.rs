@@ -18,6 +18,10 @@ pub(crate) struct CommandIndex {
     first_counters: Vec<Option<usize>>,
     /// Whether the command uses one key, at a cost that does not depend on the table's size.
     joins_groups: Vec<bool>,
+    /// Whether scripts may call the command.
+    in_scripts: Vec<bool>,
+    /// Whether the command uses one key, which is its first argument.
+    has_one_key: Vec<bool>,
     /// Names of the counters, such as `get` and `config|get`.
     counters: Vec<String>,
 }
@@ -35,7 +39,17 @@ impl CommandIndex {
         });
         let first_counters = first_counters.collect();
         let joins_groups = definitions.iter().map(Definition::may_join_group).collect();
-        CommandIndex { names, definitions, first_counters, joins_groups, counters }
+        let in_scripts = definitions.iter().map(Definition::is_allowed_in_scripts).collect();
+        let has_one_key = definitions.iter().map(Definition::has_one_key).collect();
+        CommandIndex {
+            names,
+            definitions,
+            first_counters,
+            joins_groups,
+            in_scripts,
+            has_one_key,
+            counters,
+        }
     }
 
     /// Names of the counters.
@@ -54,6 +68,18 @@ impl CommandIndex {
     #[inline]
     pub(super) fn may_begin_group(&self, command: usize, args: Args<'_>) -> bool {
         self.may_join_group(command, args) && self.definitions[command].group != "string"
+    }
+
+    /// Whether scripts may call a command with these arguments.
+    #[inline]
+    pub(super) fn may_be_scripted(&self, command: usize, args: Args<'_>) -> bool {
+        self.in_scripts[command] && !self.definitions[command].resets_cluster(args)
+    }
+
+    /// The key of a command that uses one, which is its first argument.
+    #[inline]
+    pub(super) fn only_key<'a>(&self, command: usize, args: Args<'a>) -> Option<&'a [u8]> {
+        args.get(1).filter(|_| self.has_one_key[command])
     }
 
     /// The counter of a call: that of its subcommand, if the command has that one.

@@ -5,7 +5,7 @@
 //! sees all keys, it is aborted and runs again with all locks. Nobody notices: its writes are in
 //! the overlays, its messages wait for the end.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::authorize::denial;
@@ -37,8 +37,8 @@ const MAX_SHOWN_BYTES: usize = 1 << 20;
 pub(super) struct ScriptCalls<'c, 'k> {
     /// With overlays, and with replies of its own.
     pub(super) context: Context<'c>,
-    /// Table and keys whose locks are held; `None`: all.
-    declared: Option<(usize, HashSet<&'k [u8]>)>,
+    /// Table and sorted keys whose locks are held; `None`: all.
+    declared: Option<(usize, Vec<&'k [u8]>)>,
     is_read_only: bool,
     /// With several replicated groups: the slot of all keys that it may use, if it may use any.
     slot: Option<Option<u16>>,
@@ -73,11 +73,11 @@ impl Message {
 }
 
 impl<'c, 'k> ScriptCalls<'c, 'k> {
-    /// No calls yet. `declared` are the keys whose locks are held; `None`: all. `keys` are those
-    /// that the script names.
+    /// No calls yet. `declared` are the keys whose locks are held, sorted; `None`: all. `keys` are
+    /// those that the script names.
     pub(super) fn new<'a>(
         context: Context<'c>,
-        declared: Option<(usize, HashSet<&'k [u8]>)>,
+        declared: Option<(usize, Vec<&'k [u8]>)>,
         is_read_only: bool,
         keys: impl Iterator<Item = &'a [u8]>,
         long_runs: Option<&'c LongRuns>,
@@ -101,19 +101,26 @@ impl<'c, 'k> ScriptCalls<'c, 'k> {
     /// Counts the calls of a script that was not aborted, and shows them to the monitors.
     pub(super) fn report(&mut self) {
         for (counter, (count, time)) in std::mem::take(&mut self.calls) {
-            let each = time.div_f64(count as f64);
+            let each = if count == 1 { time } else { time.div_f64(count as f64) };
             self.context.batcher.samples.add(counter, count, each);
         }
         self.context.session.script_calls.append(&mut self.shown);
     }
+
     /// Whether the locks of all keys of a command are held.
-    fn may_access(&self, command: &Definition, args: Args<'_>) -> bool {
+    fn may_access(&self, number: usize, args: Args<'_>) -> bool {
         let Some((table, declared)) = &self.declared else { return true };
+        let is_held = *table == self.context.session.table;
+        let is_declared = |key| is_held && declared.binary_search(&key).is_ok();
+        let commands = self.context.shared.commands;
+        if let Some(key) = commands.only_key(number, args) {
+            return is_declared(key);
+        }
+        let command = &commands[number];
         let sorts = ["sort", "sort_ro"].contains(&command.name);
         if WHOLE_TABLE.contains(&command.name) || sorts && sort::reads_unnamed_keys(args) {
             return false;
         }
-        let is_declared = |key| *table == self.context.session.table && declared.contains(key);
         command.keys_in(args).all(is_declared)
     }
 
@@ -160,7 +167,7 @@ impl Commands for ScriptCalls<'_, '_> {
         if !command.takes(args.len()) {
             return failed("ERR Wrong number of args calling Redis command from script");
         }
-        if !command.may_be_scripted(args) {
+        if !shared.commands.may_be_scripted(number, args) {
             return failed("ERR This Redis command is not allowed from script");
         }
         if self.is_read_only && command.may_replicate() {
@@ -179,7 +186,7 @@ impl Commands for ScriptCalls<'_, '_> {
         if let Err(text) = self.check_slot(command, args) {
             return failed(&text);
         }
-        if !self.may_access(command, args) {
+        if !self.may_access(number, args) {
             return Err(CallError::Abort(Abort::NeedsStore));
         }
         self.context.replies.rewind(0);

@@ -18,7 +18,6 @@
 //!
 //! Source: the documentation of Redis's scripts; error texts of Redis 7.0.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -34,7 +33,6 @@ use super::script_calls::ScriptCalls;
 use super::{help, transactions};
 use crate::resp::{Args, Replies};
 use crate::script::cache::Script;
-use crate::script::digest::sha1_hex;
 use crate::script::host::{RunOutcome, ScriptRun, with_host};
 use crate::script::limits::{Abort, TimeLimit};
 use crate::script::long_runs::Kill;
@@ -109,7 +107,7 @@ fn by_sha(context: &Context<'_>, sha: &[u8]) -> Result<Arc<Script>, Failure> {
 }
 
 fn add(context: &Context<'_>, text: &[u8], is_loaded: bool) -> Result<Arc<Script>, Failure> {
-    if let Some(known) = context.shared.scripts.find(sha1_hex(text).as_bytes()) {
+    if let Some(known) = context.shared.scripts.find_text(text) {
         if is_loaded {
             context.shared.scripts.add(known.clone(), true);
         }
@@ -213,14 +211,18 @@ fn run_on_worker(
     };
     while !script.is_long.load(Relaxed) {
         let declares_all = !script.needs_store.load(Relaxed);
-        let guards = match declares_all {
-            true => vec![context.database().locks.many(invocation.keys.iter())],
-            false => lock_store(context),
+        let (declared_guard, store_guards) = match declares_all {
+            true => (Some(lock_keys(context, invocation.keys)), Vec::new()),
+            false => (None, lock_store(context)),
         };
         let table = context.session.table;
-        let declared = declares_all.then(|| (table, invocation.keys.iter().collect()));
+        let declared = declares_all.then(|| {
+            let mut keys: Vec<_> = invocation.keys.iter().collect();
+            keys.sort_unstable();
+            (table, keys)
+        });
         let outcome = run_and_apply(context, invocation, declared, TimeLimit::For(time))?;
-        drop(guards);
+        drop((declared_guard, store_guards));
         match outcome {
             Ok(outcome) => return outcome,
             Err(RunOutcome::Aborted(Abort::NeedsStore, _)) => {
@@ -258,13 +260,21 @@ fn run_alone(context: &mut Context<'_>, args: Args<'_>, invocation: &Invocation<
     }
 }
 
+/// Locks keys of the selected table.
+fn lock_keys<'a>(context: &Context<'a>, keys: Args<'_>) -> Guard<'a> {
+    match keys.len() {
+        1 => context.database().locks.one(&keys[0]),
+        _ => context.database().locks.many(keys.iter()),
+    }
+}
+
 /// Locks all keys of all tables.
 fn lock_store<'a>(context: &Context<'a>) -> Vec<Guard<'a>> {
     context.shared.databases.iter().map(|database| database.locks.all()).collect()
 }
 
-/// The declared keys of a table.
-type DeclaredKeys<'k> = Option<(usize, HashSet<&'k [u8]>)>;
+/// The declared keys of a table, sorted.
+type DeclaredKeys<'k> = Option<(usize, Vec<&'k [u8]>)>;
 
 /// Runs a script, and applies its writes unless it was aborted. Returns how it was aborted, then.
 fn run_and_apply(
@@ -276,7 +286,8 @@ fn run_and_apply(
     let shared = context.shared;
     let (events, mark) = (context.batcher.events.len(), context.replies.mark());
     let lookups = (context.batcher.samples.hits, context.batcher.samples.misses);
-    let mut overlays: Vec<Overlay> = shared.databases.iter().map(|_| Overlay::default()).collect();
+    let mut overlays = std::mem::take(&mut context.batcher.overlays);
+    overlays.resize_with(shared.databases.len(), Overlay::default);
     let stopped = clock::stop();
     let (ended, messages) = {
         let Context { session, replies, batcher, handlers, .. } = context;
@@ -297,6 +308,8 @@ fn run_and_apply(
         context.replies.rewind(mark);
         return Err(failure);
     }
+    overlays.clear();
+    context.batcher.overlays = overlays;
     messages.iter().for_each(|message| message.publish(shared));
     Ok(Ok(outcome_of(ended)))
 }
@@ -345,6 +358,9 @@ fn outcome_of(ended: RunOutcome) -> Outcome {
 /// Writes the lines of `redis.log` to standard error, where the server's log is.
 fn write_log(lines: &[String]) {
     use std::io::Write;
+    if lines.is_empty() {
+        return;
+    }
     let mut stderr = std::io::stderr().lock();
     for line in lines {
         // The script has succeeded, whether or not somebody reads its log.

@@ -267,7 +267,7 @@ fn is_argument_error(error: &siltstone_engine::Error) -> bool {
 /// Applies the writes of a transaction as one batch. `refusal` is how its errors begin.
 pub(super) fn apply(context: &mut Context<'_>, overlays: &[Overlay], refusal: &str) -> Outcome {
     let mut written = None;
-    for (table, overlay) in overlays.iter().enumerate() {
+    for (table, overlay) in overlays.iter().enumerate().filter(|(_, it)| !it.is_empty()) {
         let batch = match overlay.is_cleared() {
             true => batch_after_clear(context, table, overlay, refusal)?,
             false => overlay.to_batch(),

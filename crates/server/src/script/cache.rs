@@ -1,13 +1,17 @@
-//! Known scripts, by the SHA-1 of their text.
+//! Known scripts, by the SHA-1 of their text, and by the text itself.
+//!
+//! EVAL names a script by its text: a fast hash of it, and a comparison, cost less than a SHA-1.
 //!
 //! Scripts of SCRIPT LOAD stay until SCRIPT FLUSH. Of the scripts that only EVAL has sent, the
 //! latest [`MAX_EVALUATED`] are kept, and fewer if all scripts are large. A restart forgets all.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::digest::sha1_hex;
 use super::function_library::Library;
@@ -25,10 +29,9 @@ pub(crate) struct Script {
     pub(crate) sha: String,
     /// Of a function.
     pub(crate) library: Option<Arc<Library>>,
-    /// Text without the shebang, but with its line end, so that lines keep their numbers.
-    pub(crate) body: Vec<u8>,
-    /// Size of the text, in bytes.
-    bytes: usize,
+    text: Vec<u8>,
+    /// Where the shebang ends.
+    body_start: usize,
     pub(crate) has_shebang: bool,
     /// It promises not to write.
     pub(crate) is_read_only: bool,
@@ -45,8 +48,8 @@ impl Script {
         Script {
             sha: name.to_owned(),
             library: Some(library),
-            body: Vec::new(),
-            bytes: 0,
+            text: Vec::new(),
+            body_start: 0,
             has_shebang: true,
             is_read_only,
             needs_store: AtomicBool::new(false),
@@ -60,8 +63,8 @@ impl Script {
         let mut script = Script {
             sha: sha1_hex(text),
             library: None,
-            body: text.to_vec(),
-            bytes: text.len(),
+            text: text.to_vec(),
+            body_start: 0,
             has_shebang: text.starts_with(b"#!"),
             is_read_only: false,
             needs_store: AtomicBool::new(false),
@@ -91,22 +94,37 @@ impl Script {
                 }
             }
         }
-        script.body = text[end..].to_vec();
+        script.body_start = end;
         Ok(script)
+    }
+
+    /// Text without the shebang, but with its line end, so that lines keep their numbers.
+    pub(super) fn body(&self) -> &[u8] {
+        &self.text[self.body_start..]
     }
 }
 
 /// Known scripts.
-#[derive(Default)]
 pub(crate) struct ScriptCache {
     state: Mutex<State>,
     /// Number of SCRIPT FLUSH calls.
     generation: AtomicU64,
+    /// Seed of the hashes of texts, so that clients cannot choose texts of one hash.
+    seed: u64,
+}
+
+impl Default for ScriptCache {
+    fn default() -> Self {
+        let seed = RandomState::new().hash_one(0);
+        ScriptCache { state: Mutex::default(), generation: AtomicU64::new(0), seed }
+    }
 }
 
 #[derive(Default)]
 struct State {
     by_sha: HashMap<String, Arc<Script>>,
+    /// By the hash of the text. Of texts with one hash, the one that came last.
+    by_text: HashMap<u64, Arc<Script>>,
     /// Those that were not loaded, in the order of their arrival.
     evaluated: VecDeque<String>,
     bytes: usize,
@@ -119,12 +137,24 @@ impl ScriptCache {
         self.state.lock().by_sha.get(&sha).cloned()
     }
 
+    /// The script with a text.
+    pub(crate) fn find_text(&self, text: &[u8]) -> Option<Arc<Script>> {
+        let hash = self.hash(text);
+        let state = self.state.lock();
+        state.by_text.get(&hash).filter(|script| script.text == text).cloned()
+    }
+
+    fn hash(&self, text: &[u8]) -> u64 {
+        xxh3_64_with_seed(text, self.seed)
+    }
+
     /// Adds a script that has been compiled.
     pub(crate) fn add(&self, script: Arc<Script>, is_loaded: bool) {
         let mut state = self.state.lock();
-        let State { by_sha, evaluated, bytes } = &mut *state;
+        let State { by_sha, by_text, evaluated, bytes } = &mut *state;
         let known = by_sha.entry(script.sha.clone()).or_insert_with(|| {
-            *bytes += script.bytes;
+            *bytes += script.text.len();
+            by_text.insert(self.hash(&script.text), script.clone());
             if !is_loaded {
                 evaluated.push_back(script.sha.clone());
             }
@@ -139,7 +169,11 @@ impl ScriptCache {
             if !state.by_sha.get(&oldest).is_some_and(is_loaded)
                 && let Some(removed) = state.by_sha.remove(&oldest)
             {
-                state.bytes -= removed.bytes;
+                state.bytes -= removed.text.len();
+                let hash = self.hash(&removed.text);
+                if state.by_text.get(&hash).is_some_and(|script| Arc::ptr_eq(script, &removed)) {
+                    state.by_text.remove(&hash);
+                }
             }
         }
     }
@@ -177,7 +211,12 @@ mod tests {
         // One that came by EVAL first, and was loaded later.
         cache.add(Arc::new(script(20)), true);
         cache.add(Arc::new(script(shas.len() + 1)), false);
-        let known = |number: usize| cache.find(shas[number].as_bytes()).is_some();
+        let known = |number: usize| {
+            let by_text = cache.find_text(format!("return {number}").as_bytes());
+            let by_sha = cache.find(shas[number].as_bytes());
+            assert_eq!(by_text.map(|it| it.sha.clone()), by_sha.as_ref().map(|it| it.sha.clone()));
+            by_sha.is_some()
+        };
         assert!(known(0) && known(20) && known(shas.len() - 1));
         assert!(!known(1) && !known(10));
         assert_eq!(cache.counts().0, MAX_EVALUATED + 1);
@@ -189,7 +228,7 @@ mod tests {
     fn shebang_has_flags() {
         let script = Script::parse(b"#!lua flags=no-writes,allow-stale\nreturn 1").unwrap();
         assert!(script.is_read_only && script.has_shebang);
-        assert_eq!(script.body, b"\nreturn 1");
+        assert_eq!(script.body(), b"\nreturn 1");
         assert!(!Script::parse(b"return 1").unwrap().has_shebang);
     }
 }

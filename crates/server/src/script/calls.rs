@@ -102,7 +102,11 @@ fn dispatch(
         Err(text) => return Ok(Err(text.to_owned())),
     };
     match commands.call(Args::new(&bytes, &spans), control.version.get()) {
-        Ok(()) => Ok(Ok(replies::to_lua(lua, commands.reply())?)),
+        Ok(()) => {
+            let reply = commands.reply();
+            let value = control.with_room_for(lua, reply.len(), || replies::to_lua(lua, reply));
+            Ok(Ok(value?))
+        }
         Err(CallError::Failure(text)) => Ok(Err(text)),
         Err(CallError::Abort(reason)) => {
             control.abort(reason);
@@ -116,7 +120,9 @@ fn encode(args: &MultiValue) -> Result<(Vec<u8>, Vec<Span>), &'static str> {
     if args.is_empty() {
         return Err("ERR Please specify at least one argument for this redis lib call");
     }
-    let (mut bytes, mut spans) = (Vec::new(), Vec::with_capacity(args.len()));
+    let len = |arg: &Value| arg.as_string().map_or(0, |text| text.as_bytes().len());
+    let mut bytes = Vec::with_capacity(args.iter().map(len).sum());
+    let mut spans = Vec::with_capacity(args.len());
     for arg in args {
         let start = bytes.len();
         match arg {

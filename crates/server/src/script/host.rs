@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use mlua::chunk::ChunkMode;
-use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, VmState};
+use mlua::{Function, HookTriggers, IntoLua, Lua, LuaOptions, StdLib, Table, Value, VmState};
 
 use super::cache::Script;
 use super::calls::{self, Commands};
@@ -57,8 +57,6 @@ pub(crate) struct Host {
     redis: Table,
     /// Environment of scripts.
     env: Table,
-    /// The table behind it.
-    globals: Table,
     /// Runs a compiled script, and catches its errors.
     run: Function,
     /// Environment of libraries.
@@ -96,7 +94,7 @@ impl Host {
         let seed: Function = lua.globals().raw_get::<Table>("math")?.raw_get("randomseed")?;
         seed.call::<()>(RandomState::new().build_hasher().finish() as u32)?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name("=prelude");
-        let (env, globals, run, library_env, set_loading) = prelude.call(host)?;
+        let (env, run, library_env, set_loading) = prelude.call(host)?;
         let shared = control.clone();
         let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_CHECK);
         lua.set_global_hook(triggers, move |lua, _| match shared.check() {
@@ -114,7 +112,6 @@ impl Host {
             json,
             redis,
             env,
-            globals,
             run,
             library_env,
             set_loading,
@@ -143,7 +140,7 @@ impl Host {
             return Ok(function.clone());
         }
         let _ = self.lua.set_memory_limit(0);
-        let chunk = self.lua.load(script.body.as_slice()).set_name("@user_script");
+        let chunk = self.lua.load(script.body()).set_name("@user_script");
         let chunk = chunk.set_mode(ChunkMode::Text).set_environment(self.env.clone());
         let function = chunk.into_function().map_err(|error| {
             format!("ERR Error compiling script (new function): {}", syntax_text(&error))
@@ -207,9 +204,6 @@ impl Host {
         library: Function,
         registrations: &Registrations,
     ) -> mlua::Result<(bool, Value)> {
-        for name in ["KEYS", "ARGV"] {
-            self.globals.raw_set(name, Value::Nil)?;
-        }
         registration::begin(&self.lua, &self.redis, registrations)?;
         self.set_loading.call::<()>(true)?;
         let result = self.run.call(library);
@@ -303,29 +297,27 @@ impl Host {
         run: &ScriptRun<'_>,
         commands: &mut dyn Commands,
     ) -> mlua::Result<(bool, Value)> {
-        let (keys, args) = (self.strings(run.keys)?, self.strings(run.args)?);
-        // A function has them as arguments, a script as globals.
-        let (keys, args, globals) = match &run.script.library {
-            Some(_) => (Value::Table(keys), Value::Table(args), [Value::Nil, Value::Nil]),
-            None => (Value::Nil, Value::Nil, [Value::Table(keys), Value::Table(args)]),
-        };
-        for (name, value) in ["KEYS", "ARGV"].into_iter().zip(globals) {
-            self.globals.raw_set(name, value)?;
-        }
-        calls::with_commands(commands, || self.run.call((function, keys, args)))
+        let bytes = run.keys.iter().chain(run.args.iter()).map(|arg| arg.len() + 1).sum();
+        let (keys, args) = self.control.with_room_for(&self.lua, bytes, || {
+            let strings = |args: Args<'_>| self.lua.create_sequence_from(args.iter().map(Bytes));
+            mlua::Result::Ok((strings(run.keys)?, strings(run.args)?))
+        })?;
+        let is_function = run.script.library.is_some();
+        calls::with_commands(commands, || self.run.call((function, keys, args, is_function)))
     }
+}
 
-    fn strings(&self, args: Args<'_>) -> mlua::Result<Table> {
-        let table = self.lua.create_table_with_capacity(args.len(), 0)?;
-        for (index, arg) in args.iter().enumerate() {
-            table.raw_set(index + 1, self.lua.create_string(arg)?)?;
-        }
-        Ok(table)
+/// Bytes that become a string of the interpreter.
+struct Bytes<'a>(&'a [u8]);
+
+impl IntoLua for Bytes<'_> {
+    fn into_lua(self, lua: &Lua) -> mlua::Result<Value> {
+        lua.create_string(self.0).map(Value::String)
     }
 }
 
 thread_local! {
-    static HOST: RefCell<Option<Host>> = const { RefCell::new(None) };
+    static HOST: RefCell<Option<Box<Host>>> = const { RefCell::new(None) };
 }
 
 /// Memory of an interpreter above which its garbage is collected after a run, in bytes.
@@ -339,7 +331,7 @@ pub(crate) fn with_host<T>(
     redis_version: &str,
     action: impl FnOnce(&mut Host) -> T,
 ) -> Result<T, String> {
-    let host = HOST.take().map_or_else(|| Host::new(redis_version), Ok);
+    let host = HOST.take().map_or_else(|| Host::new(redis_version).map(Box::new), Ok);
     let mut host = host.map_err(|error| format!("ERR the interpreter cannot start: {error}"))?;
     let result = action(&mut host);
     if host.is_spent {

@@ -9,12 +9,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mlua::Lua;
+
 use super::long_runs::LongRuns;
 use crate::StopHandle;
 use crate::resp::RespVersion;
 
 /// Instructions of the interpreter between checks: some 100 µs.
 pub(super) const INSTRUCTIONS_PER_CHECK: u32 = 10_000;
+
+/// Upper bound of the memory of a value in the interpreter per byte of its reply or argument. The
+/// largest is that of `%0\r\n`: two tables of 64 bytes, and their places in other tables, which
+/// double as they grow.
+const MAX_EXPANSION: usize = 128;
 
 /// Why a script was aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +115,23 @@ impl RunControl {
             true => Err(mlua::Error::MemoryError("not enough memory".to_owned())),
             false => Ok(()),
         }
+    }
+
+    /// Runs `make`, which makes values of `bytes` bytes of replies or arguments.
+    ///
+    /// Under a memory limit, each allocation is a protected call of the interpreter. Values that
+    /// certainly fit are built without one.
+    pub(super) fn with_room_for<T>(&self, lua: &Lua, bytes: usize, make: impl FnOnce() -> T) -> T {
+        let max = self.max_memory_bytes.get();
+        // What the interpreter has allocated may double as it grows.
+        let bound = MAX_EXPANSION.saturating_mul(bytes).saturating_add(2 * lua.used_memory());
+        if bound > max {
+            return make();
+        }
+        let _ = lua.set_memory_limit(0);
+        let made = make();
+        let _ = lua.set_memory_limit(max);
+        made
     }
 
     /// Aborts the script.

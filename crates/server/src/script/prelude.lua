@@ -187,13 +187,16 @@ local function set_loading(is_loading)
   end
 end
 
-local function run(script, keys, args)
-  if keys == nil then
-    return raw_xpcall(script, host.on_error)
+-- A script has its keys and arguments as globals, a function as arguments.
+local function run(script, keys, args, is_function)
+  if is_function then
+    globals.KEYS, globals.ARGV = nil, nil
+    return raw_xpcall(function()
+      return script(keys, args)
+    end, host.on_error)
   end
-  return raw_xpcall(function()
-    return script(keys, args)
-  end, host.on_error)
+  globals.KEYS, globals.ARGV = keys, args
+  return raw_xpcall(script, host.on_error)
 end
 
-return env, globals, run, library_env, set_loading
+return env, run, library_env, set_loading

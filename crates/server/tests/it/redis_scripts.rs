@@ -430,6 +430,13 @@ fn memory_and_time_are_limited() {
     assert_eq!(eval(&mut client, "return 1", &[], &[]), ":1");
     let reply = eval(&mut client, "return string.rep('x', 1e8)", &[], &[]);
     assert!(reply.contains("memory limit"), "{reply}");
+    let replies = "local t = {} local x = string.rep('x', 1000)
+        for i = 1, 1e9 do t[i] = redis.call('echo', i .. x) end";
+    let reply = eval(&mut client, replies, &[], &[]);
+    assert!(reply.contains("memory limit"), "{reply}");
+    let large = "x".repeat(5 << 20);
+    let reply = eval(&mut client, "return #ARGV[1]", &[], &[&large]);
+    assert!(reply.contains("memory limit"), "{reply}");
     assert_eq!(client.call("CONFIG SET busy-reply-threshold 20"), "+OK");
     client.call("MULTI");
     assert_eq!(eval(&mut client, "while true do end", &[], &[]), "+QUEUED");
