@@ -10,8 +10,10 @@ use crate::resp::Args;
 
 /// Definitions of all commands.
 pub(crate) struct CommandIndex {
-    /// Packed names in the order of `definitions`, contiguous for the binary search.
+    /// Packed names in the order of `definitions`.
     names: Vec<PackedName>,
+    /// Numbers of commands by the hash of the name, each at the first free slot from there on.
+    slots: Box<[Option<u16>; SLOTS]>,
     /// Sorted by packed name.
     definitions: Vec<Definition>,
     /// Number of the first counter of a command's subcommands, if it has some.
@@ -29,7 +31,16 @@ pub(crate) struct CommandIndex {
 impl CommandIndex {
     /// Indexes definitions that are sorted by [`pack`]ed name.
     pub(super) fn new(definitions: Vec<Definition>) -> Self {
-        let names = definitions.iter().filter_map(|d| pack(d.name.as_bytes())).collect();
+        let names: Vec<_> = definitions.iter().filter_map(|d| pack(d.name.as_bytes())).collect();
+        assert!(names.len() <= SLOTS / 2, "there are too many commands for {SLOTS} slots");
+        let mut slots = Box::new([None; SLOTS]);
+        for (number, name) in names.iter().enumerate() {
+            let mut at = slot_of(name);
+            while slots[at].is_some() {
+                at = (at + 1) % SLOTS;
+            }
+            slots[at] = Some(number as u16);
+        }
         let mut counters: Vec<_> = definitions.iter().map(|d| d.name.to_owned()).collect();
         let first_counters = definitions.iter().map(|definition| {
             let (first, name) = (counters.len(), definition.name);
@@ -43,6 +54,7 @@ impl CommandIndex {
         let has_one_key = definitions.iter().map(Definition::has_one_key).collect();
         CommandIndex {
             names,
+            slots,
             definitions,
             first_counters,
             joins_groups,
@@ -107,7 +119,15 @@ impl CommandIndex {
     #[inline]
     pub(crate) fn find(&self, name: &[u8]) -> Option<usize> {
         let name = pack(name)?;
-        self.names.binary_search(&name).ok()
+        let mut at = slot_of(&name);
+        // Half of the slots are free.
+        while let Some(number) = self.slots[at] {
+            if self.names[usize::from(number)] == name {
+                return Some(usize::from(number));
+            }
+            at = (at + 1) % SLOTS;
+        }
+        None
     }
 }
 
@@ -117,6 +137,17 @@ impl std::ops::Index<usize> for CommandIndex {
     fn index(&self, number: usize) -> &Definition {
         &self.definitions[number]
     }
+}
+
+/// Slots of the index by name: at least twice as many as there are commands.
+const SLOTS: usize = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 10;
+
+/// The slot from which on the number of a command is found (Fibonacci hashing).
+#[inline]
+fn slot_of((first, rest): &PackedName) -> usize {
+    let folded = (first >> 64) as u64 ^ (*first as u64).rotate_left(29) ^ u64::from(*rest);
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOT_BITS)) as usize
 }
 
 /// A packed name: its first 16 bytes, and the others.
