@@ -51,7 +51,7 @@ pub struct Collection<'w, 'r> {
 
 impl<'w, 'r> Collection<'w, 'r> {
     pub(crate) fn open(writes: &'w mut WriteSet<'r>, key: &'w [u8], kind: Kind) -> Result<Self> {
-        let mut stored = writes.metadata(key)?;
+        let mut stored = writes.open_metadata(key)?;
         if let Some((Some(Metadata { field_expiry: Some(_), .. }), _)) = stored
             && writes.stop_clock()
         {

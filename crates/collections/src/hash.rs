@@ -1,7 +1,7 @@
 //! Hashes: fields with values. Rows lie in the order of the fields' hashes. Fields may expire
 //! ([`crate::field_expiry`]).
 
-use siltstone_engine::{Result, Timestamp};
+use siltstone_engine::{Error, Result, Timestamp};
 
 use crate::collection::{Below, Collection, Page, Pair};
 use crate::error::Result as OpenResult;
@@ -76,15 +76,34 @@ impl<'w, 'r> Hash<'w, 'r> {
         Ok(old.is_none())
     }
 
-    /// As [`insert`](Self::insert), but an expiry of the field stays.
+    /// Sets a field that does not exist, and returns whether it did not. Cost: a lookup.
     ///
     /// # Errors
     /// Those of reads.
-    pub fn insert_keeping_expiry(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
+    pub fn insert_new(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
         let key = self.0.hashed(Space::Fields, field);
-        let old = self.0.expiry(&key)?;
-        self.put((&key, field), value, old.is_none(), old.flatten());
-        Ok(old.is_none())
+        let is_new = !self.0.has(&key)?;
+        if is_new {
+            self.put((&key, field), value, true, None);
+        }
+        Ok(is_new)
+    }
+
+    /// Sets a field to what `new_value` makes of its old value. An expiry of the field stays. Cost:
+    /// a lookup.
+    ///
+    /// # Errors
+    /// Those of reads, and that of `new_value`; nothing has changed then.
+    pub fn update<E: From<Error>>(
+        &mut self,
+        field: &[u8],
+        new_value: impl FnOnce(Option<&[u8]>) -> Result<Vec<u8>, E>,
+    ) -> Result<(), E> {
+        let key = self.0.hashed(Space::Fields, field);
+        let old = self.0.entry(&key)?;
+        let value = new_value(old.as_ref().map(|entry| entry.value.as_slice()))?;
+        self.put((&key, field), &value, old.is_none(), old.and_then(|entry| entry.expires_at));
+        Ok(())
     }
 
     fn put(

@@ -19,6 +19,8 @@
 //! | [`keyspace`] | upgrade of old tables, versions, dead rows |
 //! | [`dead_rows`] | the compaction filter that drops dead rows |
 //! | `pending_rows` | the writes of an operation so far |
+//! | `stored_value` | what is stored at a user's key |
+//! | `key_metadata` | metadata in memory, which pass from operation to operation |
 //! | [`write_set`] | operations collected into one batch; removal, expiry, renaming, copying |
 //! | [`collection`] | common base of all types |
 //! | [`hash`], [`list`], [`set`], [`sorted_set`] | the types |
@@ -43,6 +45,7 @@ pub mod encoding_limits;
 mod error;
 pub mod field_expiry;
 pub mod hash;
+mod key_metadata;
 pub mod keyspace;
 pub mod layout;
 pub mod list;
@@ -52,6 +55,7 @@ pub mod rows;
 pub mod set;
 pub mod sorted_set;
 pub mod sorted_set_removal;
+mod stored_value;
 pub mod stream;
 pub mod stream_groups;
 pub mod stream_id;
@@ -65,6 +69,7 @@ pub use encoding_limits::{CompactLimit, EncodingLimits};
 pub use error::{Error, Result};
 pub use field_expiry::ExpiryChange;
 pub use hash::Hash;
+pub use key_metadata::{KeyMetadata, NextMetadata};
 pub use keyspace::Keyspace;
 pub use layout::{stored_key, user_key};
 pub use list::{End, List};
@@ -74,8 +79,9 @@ pub use rows::{EngineRows, Order, OverlayRows, Row, Rows};
 pub use set::Set;
 pub use sorted_set::{MemberRange, ScoreRange, SortedSet};
 pub use sorted_set_removal::MemberSelection;
+pub use stored_value::StoredValue;
 pub use stream::{Stream, TrimTo, fields};
 pub use stream_groups::{Consumer, Group, PendingEntry};
 pub use stream_id::StreamId;
 pub use user_keys::UserKeys;
-pub use write_set::{ExpiredFields, Lookups, StoredValue, WriteSet};
+pub use write_set::{ExpiredFields, Lookups, WriteSet};

@@ -6,7 +6,7 @@
 
 use std::ops::{Bound, Range};
 
-use siltstone_engine::{KeyRange, Result};
+use siltstone_engine::{Error, KeyRange, Result};
 
 use crate::collection::{Below, Collection, Page};
 use crate::error::Result as OpenResult;
@@ -113,13 +113,27 @@ impl<'w, 'r> SortedSet<'w, 'r> {
         self.0.element(Space::Scores, &score_code(score).to_be_bytes(), member)
     }
 
-    /// Sets the score of a member, which must not be NaN, and returns the old one.
+    /// Sets the score of a member, which must not be NaN, and returns the old one. Cost: a lookup.
     ///
     /// # Errors
     /// Those of reads.
     pub fn insert(&mut self, member: &[u8], score: f64) -> Result<Option<f64>> {
+        self.update(member, |_| Ok(Some(score)))
+    }
+
+    /// Sets the score of a member to what `new_score` makes of the old one, or leaves it if that is
+    /// `None`, and returns the old one. The new one must not be NaN. Cost: a lookup.
+    ///
+    /// # Errors
+    /// Those of reads, and that of `new_score`; nothing has changed then.
+    pub fn update<E: From<Error>>(
+        &mut self,
+        member: &[u8],
+        new_score: impl FnOnce(Option<f64>) -> Result<Option<f64>, E>,
+    ) -> Result<Option<f64>, E> {
         let key = self.0.hashed(Space::Members, member);
         let old = self.0.get(&key)?.map(|value| score_in(&value));
+        let Some(score) = new_score(old)? else { return Ok(old) };
         if old.is_some_and(|old| old.to_bits() == score.to_bits()) {
             return Ok(old);
         }
@@ -129,7 +143,7 @@ impl<'w, 'r> SortedSet<'w, 'r> {
         }
         self.0.metadata.count += u64::from(old.is_none());
         self.0.raise_encoding(self.0.limits().sorted_set, member.len());
-        self.put_rows(member, score);
+        self.put_rows_at(&key, member, score);
         self.0.save();
         Ok(old)
     }
@@ -137,7 +151,11 @@ impl<'w, 'r> SortedSet<'w, 'r> {
     /// Puts both rows of a member.
     pub(crate) fn put_rows(&mut self, member: &[u8], score: f64) {
         let key = self.0.hashed(Space::Members, member);
-        self.0.put(&key, &score.to_bits().to_be_bytes());
+        self.put_rows_at(&key, member, score);
+    }
+
+    fn put_rows_at(&mut self, key: &[u8], member: &[u8], score: f64) {
+        self.0.put(key, &score.to_bits().to_be_bytes());
         let by_score = self.score_key(score, member);
         self.0.put(&by_score, &[]);
     }

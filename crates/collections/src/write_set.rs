@@ -12,11 +12,16 @@ use siltstone_engine::clock::{self, StoppedClock};
 use siltstone_engine::{Clock, Entry, KeyRange, Op, Result, Timestamp, WriteBatch};
 
 use crate::encoding_limits::EncodingLimits;
+use crate::key_metadata::{KeyMetadata, NextMetadata};
 use crate::keyspace::Keyspace;
 use crate::layout::{ELEMENT_PREFIX_BYTES, elements_of, owner_key, stored_key};
 use crate::metadata::{Kind, Metadata};
 use crate::pending_rows::{PendingRows, ROW_OVERHEAD_BYTES};
 use crate::rows::{LookupVisit, Order, OverlayRows, Row, Rows, Visit};
+use crate::stored_value::StoredValue;
+
+/// What is at a user's key: metadata, unless it is a plain value, and the expiry of the key.
+type FoundMetadata = (Option<Metadata>, Option<Timestamp>);
 
 /// Pending changes of a table.
 pub struct WriteSet<'r> {
@@ -30,29 +35,18 @@ pub struct WriteSet<'r> {
     /// What the writes may take in memory.
     max_bytes: usize,
     writes: PendingRows,
-    unsaved: Option<UnsavedMetadata>,
+    /// What the operation before it in its group has left, until another collection is changed.
+    inherited: Option<&'r KeyMetadata>,
+    /// The metadata that were changed last: they may change again. Those of the same key as
+    /// `inherited`, which they replace, if there are both.
+    last: Option<KeyMetadata>,
+    /// It is followed by others, which need the metadata of collections that were only read, too.
+    is_grouped: bool,
     /// The writes are more than what reads take out of counts.
     is_changed: bool,
     has_field_expiry: bool,
     expired: Vec<ExpiredFields>,
     lookups: Lookups,
-}
-
-/// The metadata of the collection that was changed last, whose row is not written yet: it may
-/// change again.
-struct UnsavedMetadata {
-    /// The user's key.
-    key: Vec<u8>,
-    metadata: Metadata,
-    /// When the key expires.
-    expires_at: Option<Timestamp>,
-}
-
-impl UnsavedMetadata {
-    /// Whether its row is visible.
-    fn is_visible(&self, now: Timestamp) -> bool {
-        self.metadata.row_expiry(self.expires_at).is_none_or(|at| at > now)
-    }
 }
 
 /// Fields of a hash that have expired, and were taken out of its count.
@@ -75,35 +69,10 @@ pub struct Lookups {
     pub misses: u64,
 }
 
-/// The value that is stored at a user's key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredValue {
-    /// A plain value, or encoded metadata; and when the key expires. The row of a hash may expire
-    /// earlier ([`Metadata::row_expiry`]).
-    pub entry: Entry,
-    /// The metadata, if it is a collection.
-    pub metadata: Option<Metadata>,
-}
-
-impl StoredValue {
-    /// Interprets a row.
-    pub fn new(mut entry: Entry) -> Self {
-        let metadata = Metadata::decode(&entry.value);
-        if let Some(expiry) = metadata.and_then(|metadata| metadata.field_expiry) {
-            entry.expires_at = expiry.key_expires_at;
-        }
-        StoredValue { entry, metadata }
-    }
-
-    /// The type, if it is a collection.
-    pub fn kind(&self) -> Option<Kind> {
-        self.metadata.map(|metadata| metadata.kind)
-    }
-}
-
 impl<'r> WriteSet<'r> {
     /// No changes yet, over `rows`. `now` is the time by the table's clock, which stands still
     /// until the changes are written, unless it is passed to [`with_clock`](Self::with_clock).
+    #[inline]
     pub fn new(rows: &'r dyn Rows, keyspace: &'r Keyspace, now: Timestamp) -> Self {
         WriteSet {
             rows,
@@ -114,7 +83,9 @@ impl<'r> WriteSet<'r> {
             limits: EncodingLimits::DEFAULT,
             max_bytes: usize::MAX,
             writes: PendingRows::default(),
-            unsaved: None,
+            inherited: None,
+            last: None,
+            is_grouped: false,
             is_changed: false,
             has_field_expiry: false,
             expired: Vec::new(),
@@ -125,15 +96,25 @@ impl<'r> WriteSet<'r> {
     /// With the table's clock, which runs. It is stopped when a hash of which fields expire is
     /// opened; the caller then keeps it stopped until the changes are written
     /// ([`take_stopped_clock`](Self::take_stopped_clock)).
+    #[inline]
     #[must_use]
     pub fn with_clock(mut self, clock: &'r dyn Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
+    /// As one of a group of operations, whose clock stands still, after one that has left
+    /// `metadata`. It ends with [`into_group`](Self::into_group).
+    #[inline]
+    #[must_use]
+    pub fn in_group(mut self, metadata: Option<&'r KeyMetadata>) -> Self {
+        (self.inherited, self.is_grouped) = (metadata, true);
+        self
+    }
+
     /// Stops the clock, and returns whether it ran: what was read before may have expired.
     pub(crate) fn stop_clock(&mut self) -> bool {
-        let Some(clock) = self.clock.take() else { return false };
+        let Some(clock) = self.clock.take().filter(|_| !self.is_grouped) else { return false };
         self.stopped = Some(clock::stop());
         self.now = clock.now().max(self.now);
         true
@@ -150,6 +131,7 @@ impl<'r> WriteSet<'r> {
     }
 
     /// With other limits of compact collections than Redis's defaults.
+    #[inline]
     #[must_use]
     pub fn with_encoding_limits(mut self, limits: EncodingLimits) -> Self {
         self.limits = limits;
@@ -162,6 +144,7 @@ impl<'r> WriteSet<'r> {
 
     /// With a limit of the memory that the writes may take. Beyond it they are dropped, so the
     /// caller must not write the batch if [`exceeds_limit`](Self::exceeds_limit).
+    #[inline]
     #[must_use]
     pub fn with_limit(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
@@ -175,6 +158,7 @@ impl<'r> WriteSet<'r> {
     }
 
     /// In the memory of a batch, which is returned by [`into_batch`](Self::into_batch).
+    #[inline]
     #[must_use]
     pub fn in_memory_of(mut self, batch: WriteBatch) -> Self {
         self.writes = PendingRows::in_memory_of(batch);
@@ -210,18 +194,39 @@ impl<'r> WriteSet<'r> {
     /// Changes the metadata of a collection.
     pub(crate) fn save(&mut self, key: &[u8], metadata: Metadata, expires_at: Option<Timestamp>) {
         self.is_changed = true;
-        if let Some(unsaved) = self.unsaved.as_mut().filter(|unsaved| unsaved.key == key) {
-            (unsaved.metadata, unsaved.expires_at) = (metadata, expires_at);
-            return;
-        }
-        self.write_metadata();
-        self.unsaved = Some(UnsavedMetadata { key: key.to_vec(), metadata, expires_at });
+        self.keep(key, metadata, expires_at, true);
     }
 
-    /// Writes the row of unsaved metadata.
+    /// Keeps the metadata of a collection in memory, and writes those of another one.
+    fn keep(
+        &mut self,
+        key: &[u8],
+        metadata: Metadata,
+        expires_at: Option<Timestamp>,
+        is_unsaved: bool,
+    ) {
+        if let Some(last) = self.last.as_mut().filter(|last| *last.key == *key) {
+            (last.metadata, last.expires_at) = (metadata, expires_at);
+            last.is_unsaved |= is_unsaved;
+            return;
+        }
+        if self.in_memory(key).is_none() {
+            self.write_metadata();
+        }
+        let key = self.inherited.map_or_else(|| key.into(), |inherited| inherited.key.clone());
+        self.last = Some(KeyMetadata { key, metadata, expires_at, is_unsaved });
+    }
+
+    /// The metadata of the collection at a key, if they are in memory.
+    fn in_memory(&self, key: &[u8]) -> Option<&KeyMetadata> {
+        self.last.as_ref().or(self.inherited).filter(|last| *last.key == *key)
+    }
+
+    /// Writes the row of unsaved metadata. None are in memory then.
     fn write_metadata(&mut self) {
-        if let Some(UnsavedMetadata { key, metadata, expires_at }) = self.unsaved.take() {
-            self.push_metadata(&key, metadata, expires_at);
+        let (last, inherited) = (self.last.take(), self.inherited.take());
+        if let Some(unsaved) = last.as_ref().or(inherited).filter(|last| last.is_unsaved) {
+            self.push_metadata(unsaved);
         }
     }
 
@@ -234,13 +239,10 @@ impl<'r> WriteSet<'r> {
 
     /// The metadata of the collection at a user's key, and when the key expires. The metadata are
     /// `None` for a plain value.
-    pub(crate) fn metadata(
-        &self,
-        key: &[u8],
-    ) -> Result<Option<(Option<Metadata>, Option<Timestamp>)>> {
-        if let Some(unsaved) = self.unsaved.as_ref().filter(|unsaved| unsaved.key == key) {
-            let found = (Some(unsaved.metadata), unsaved.expires_at);
-            return Ok(unsaved.is_visible(self.now).then_some(found));
+    pub(crate) fn metadata(&self, key: &[u8]) -> Result<Option<FoundMetadata>> {
+        if let Some(last) = self.in_memory(key) {
+            let found = last.visible(self.now);
+            return Ok(found.map(|(metadata, expires_at)| (Some(metadata), expires_at)));
         }
         let mut found = None;
         self.lookup(&stored_key(key), &mut |value, expires_at| {
@@ -248,6 +250,19 @@ impl<'r> WriteSet<'r> {
             let field_expiry = metadata.and_then(|metadata| metadata.field_expiry);
             found = Some((metadata, field_expiry.map_or(expires_at, |f| f.key_expires_at)));
         })?;
+        Ok(found)
+    }
+
+    /// As [`metadata`](Self::metadata), for a collection that is opened: in a group, those of a
+    /// collection stay in memory.
+    pub(crate) fn open_metadata(&mut self, key: &[u8]) -> Result<Option<FoundMetadata>> {
+        let found = self.metadata(key)?;
+        if self.is_grouped
+            && let Some((Some(metadata), expires_at)) = found
+            && self.in_memory(key).is_none()
+        {
+            self.keep(key, metadata, expires_at, false);
+        }
         Ok(found)
     }
 
@@ -279,16 +294,14 @@ impl<'r> WriteSet<'r> {
     /// Writes the metadata of a collection at a user's key.
     fn put_metadata(&mut self, key: &[u8], metadata: Metadata, expires_at: Option<Timestamp>) {
         self.is_changed = true;
-        self.push_metadata(key, metadata, expires_at);
+        let key = key.into();
+        self.push_metadata(&KeyMetadata { key, metadata, expires_at, is_unsaved: true });
     }
 
-    fn push_metadata(&mut self, key: &[u8], mut metadata: Metadata, expires_at: Option<Timestamp>) {
-        if let Some(expiry) = &mut metadata.field_expiry {
-            expiry.key_expires_at = expires_at;
-            self.has_field_expiry = true;
-        }
-        let (value, expires_at) = (metadata.encode(), metadata.row_expiry(expires_at));
-        self.push(Op::Put { key: &stored_key(key), value: &value, expires_at });
+    fn push_metadata(&mut self, metadata: &KeyMetadata) {
+        self.has_field_expiry |= metadata.metadata.field_expiry.is_some();
+        let (value, expires_at) = metadata.row();
+        self.push(Op::Put { key: &stored_key(&metadata.key), value: &value, expires_at });
     }
 
     /// Whether there are changes besides those that a read has made.
@@ -328,11 +341,8 @@ impl<'r> WriteSet<'r> {
     /// # Errors
     /// Those of reads.
     pub fn stored(&self, key: &[u8]) -> Result<Option<StoredValue>> {
-        if let Some(unsaved) = self.unsaved.as_ref().filter(|unsaved| unsaved.key == key) {
-            let UnsavedMetadata { metadata, expires_at, .. } = *unsaved;
-            let entry = Entry { value: metadata.encode(), expires_at };
-            let stored = StoredValue { entry, metadata: Some(metadata) };
-            return Ok(unsaved.is_visible(self.now).then_some(stored));
+        if let Some(last) = self.in_memory(key) {
+            return Ok(last.stored(self.now));
         }
         let mut found = None;
         self.lookup(&stored_key(key), &mut |value, expires_at| {
@@ -486,6 +496,20 @@ impl<'r> WriteSet<'r> {
         let mut batch = self.writes.into_batch();
         self.keyspace.add_marker(&mut batch, self.has_field_expiry);
         batch
+    }
+
+    /// As [`into_batch`](Self::into_batch), of an operation in a group: without the metadata that
+    /// the next one may change.
+    pub fn into_group(mut self) -> (WriteBatch, NextMetadata) {
+        let next = match (self.last.take(), self.inherited) {
+            (None, Some(_)) => NextMetadata::Same,
+            (last, _) => NextMetadata::Other(last),
+        };
+        if let NextMetadata::Other(Some(last)) = &next {
+            self.has_field_expiry |= last.metadata.field_expiry.is_some();
+        }
+        self.inherited = None;
+        (self.into_batch(), next)
     }
 }
 

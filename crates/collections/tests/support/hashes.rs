@@ -57,13 +57,23 @@ pub fn change(
 ) -> Result<()> {
     let (field, value) = (name(rng), value(rng));
     let old = model.get(&field).cloned();
-    match rng.below(6) {
+    match rng.below(7) {
+        6 => {
+            let is_new = hash.insert_new(&field, &value)?;
+            assert_eq!(is_new, old.is_none());
+            if is_new {
+                model.insert(field, (value, None));
+            }
+        }
         0 => {
             assert_eq!(hash.remove(&field)?, old.is_some());
             model.remove(&field);
         }
         1 => {
-            assert_eq!(hash.insert_keeping_expiry(&field, &value)?, old.is_none());
+            hash.update(&field, |found| -> Result<Vec<u8>> {
+                assert_eq!(found, old.as_ref().map(|(value, _)| value.as_slice()));
+                Ok(value.clone())
+            })?;
             model.insert(field, (value, old.and_then(|(_, expires_at)| expires_at)));
         }
         2 | 3 => {

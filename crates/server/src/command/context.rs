@@ -4,11 +4,12 @@
 //! transaction: outside, writes go to the engine at once; inside, to the transaction's overlay,
 //! under the locks held by EXEC.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_collections::{
-    EngineRows, ExpiredFields, Lookups, Metadata, Rows, StoredValue, WriteSet,
+    EngineRows, ExpiredFields, KeyMetadata, Lookups, Metadata, NextMetadata, Rows, StoredValue,
+    WriteSet,
 };
 use siltstone_engine::{Entry, Error, Result, Timestamp, WriteBatch};
 
@@ -17,14 +18,14 @@ use super::events;
 use super::failure::{self, Failure, Outcome};
 use super::session::Session;
 use super::sliced::SlicedCommand;
-use super::table_rows::TableRows;
+use super::table_rows::{Above, TableRows};
 use crate::keyspace_events::{EventClass, of_expired_fields};
 use crate::resp::{Args, Replies};
 use crate::shared::Shared;
 use crate::store::expiries::NextExpiry;
+use crate::store::group_writes::GroupWrites;
 use crate::store::key_iter::{KeyIter, Start};
 use crate::store::locks::Guard;
-use crate::store::row_cache::RowCache;
 use crate::store::write_batcher::{KeyEvent, WriteBatcher};
 use crate::store::{Database, Overlay, flags_trailer};
 
@@ -41,8 +42,8 @@ pub(crate) struct Context<'a> {
     pub(crate) overlays: &'a mut [Overlay],
     /// Handlers by command number: EXEC runs the queued commands.
     pub(crate) handlers: &'static [Handler],
-    /// The last row read, in a group of commands.
-    pub(super) row_cache: Option<&'a RefCell<RowCache>>,
+    /// Writes of the group that the command belongs to, all of the selected table.
+    pub(super) group: Option<&'a mut GroupWrites>,
     now: Cell<Option<Timestamp>>,
 }
 
@@ -55,8 +56,8 @@ impl<'a> Context<'a> {
         overlays: &'a mut [Overlay],
         handlers: &'static [Handler],
     ) -> Self {
-        let (row_cache, now) = (None, Cell::new(None));
-        Context { shared, session, replies, batcher, overlays, handlers, row_cache, now }
+        let (group, now) = (None, Cell::new(None));
+        Context { shared, session, replies, batcher, overlays, handlers, group, now }
     }
 
     /// Current time, constant throughout a command or transaction.
@@ -66,9 +67,9 @@ impl<'a> Context<'a> {
         now
     }
 
-    /// Whether a transaction is running.
+    /// Whether a transaction is running, or a group of commands.
     pub(crate) fn is_in_transaction(&self) -> bool {
-        !self.overlays.is_empty()
+        !self.overlays.is_empty() || self.group.is_some()
     }
 
     /// The selected table.
@@ -185,12 +186,13 @@ impl<'a> Context<'a> {
     /// Value of any type at a key of any table.
     pub(crate) fn get_any_in(&self, table: usize, key: &[u8]) -> Result<Option<StoredValue>> {
         let database = &self.shared.databases[table];
-        let stored = database.stored_key(key);
-        let entry = match self.overlays.get(table).and_then(|overlay| overlay.get(&stored)) {
-            Some(written) => written.filter(|entry| !entry.is_expired(self.now())).cloned(),
-            None => database.engine.get(&stored)?,
-        };
-        let Some(entry) = entry else { return Ok(None) };
+        if let Some(group) = &self.group
+            && let Some(metadata) = group.metadata.as_ref().filter(|last| last.key() == key)
+        {
+            return Ok(metadata.stored(self.now()));
+        }
+        let rows = self.rows_of(table);
+        let Some(entry) = rows.row(&database.stored_key(key))? else { return Ok(None) };
         let mut stored = match database.keyspace {
             Some(_) => StoredValue::new(entry),
             None => StoredValue { entry, metadata: None },
@@ -260,6 +262,9 @@ impl<'a> Context<'a> {
             flags_trailer::escape(&mut batch);
         }
         database.store_keys(&mut batch);
+        if let Some(group) = &mut self.group {
+            group.write_metadata();
+        }
         let written = self.write_rows(table, &batch);
         self.batcher.scratch = batch;
         written
@@ -280,14 +285,31 @@ impl<'a> Context<'a> {
     /// As [`write_rows`](Self::write_rows), without the events of the command.
     fn write_unnoted_rows(&mut self, table: usize, batch: &WriteBatch) -> Result<()> {
         let database = &self.shared.databases[table];
-        match self.overlays.get_mut(table) {
-            // Rejected here, where the command can report it, not when EXEC applies the batch.
-            Some(overlay) => batch
-                .check(database.max_value_bytes)
-                .and_then(|()| check_size(overlay.bytes() + batch.as_bytes().len(), self.shared))
-                .map(|()| overlay.apply(batch)),
-            None => self.batcher.write(&self.shared.databases, table, batch),
+        let pending_bytes = match (&self.group, self.overlays.get(table)) {
+            (Some(group), _) => group.bytes(),
+            (None, Some(overlay)) => overlay.bytes(),
+            (None, None) => return self.batcher.write(&self.shared.databases, table, batch),
+        };
+        // Rejected here, where the command can report it, not when the batch is applied.
+        batch.check(database.max_value_bytes)?;
+        check_size(pending_bytes + batch.as_bytes().len(), self.shared)?;
+        match (&mut self.group, self.overlays.get_mut(table)) {
+            (Some(group), _) => group.apply(batch),
+            (None, Some(overlay)) => overlay.apply(batch),
+            (None, None) => {}
         }
+        Ok(())
+    }
+
+    /// The rows of a table under the writes of the transaction or the group.
+    fn rows_of(&self, table: usize) -> TableRows<'_> {
+        let below = EngineRows::newest(self.shared.databases[table].engine.as_ref());
+        let writes = match (&self.group, self.overlays.get(table)) {
+            (Some(group), _) => Above::Group(group, self.now()),
+            (None, Some(overlay)) => Above::Transaction(overlay, self.now()),
+            (None, None) => Above::Nothing,
+        };
+        TableRows { below, writes }
     }
 
     /// Runs an operation on collections of the selected table, and applies its writes as one batch;
@@ -378,20 +400,17 @@ impl<'a> Context<'a> {
         let databases = &self.shared.databases;
         let keyspace = databases[table].keyspace.as_ref();
         let keyspace = keyspace.ok_or_else(|| failure::no_collections(&databases[table]))?;
-        let now = self.now();
-        let rows = |table: usize| TableRows {
-            below: EngineRows::newest(databases[table].engine.as_ref()),
-            writes: self.overlays.get(table),
-            cache: self.row_cache.filter(|_| table == self.session.table),
-            now,
-        };
-        let (target, selected) = (rows(table), rows(self.session.table));
+        let scratch = std::mem::take(&mut self.batcher.scratch);
+        let (target, selected) = (self.rows_of(table), self.rows_of(self.session.table));
         let limits = self.shared.settings.encodings.limits();
-        let mut writes = WriteSet::new(&target, keyspace, now)
+        let mut writes = WriteSet::new(&target, keyspace, self.now())
             .with_clock(self.shared.clock(table))
             .with_encoding_limits(limits)
             .with_limit(self.shared.options.max_request_bytes)
-            .in_memory_of(std::mem::take(&mut self.batcher.scratch));
+            .in_memory_of(scratch);
+        if let Some(group) = &self.group {
+            writes = writes.in_group(group.metadata.as_ref());
+        }
         let result = operation(&mut writes, &selected);
         if writes.exceeds_limit() {
             return Err(failure::too_many_rows(self.shared.options.max_request_bytes));
@@ -400,10 +419,21 @@ impl<'a> Context<'a> {
         // Background work keeps fields and elements that have not expired until the write.
         let _stopped = writes.take_stopped_clock();
         let (is_changed, expired) = (writes.is_changed(), writes.take_expired());
-        let batch = writes.into_batch();
+        let (batch, next) = match self.group.is_some() {
+            true => writes.into_group(),
+            false => (writes.into_batch(), NextMetadata::Same),
+        };
         let written = self.write_collections(table, &batch, is_changed, expired);
         self.batcher.scratch = batch;
         written?;
+        if let NextMetadata::Other(metadata) = next {
+            if let Some(key) = metadata.as_ref().filter(|_| is_changed).map(KeyMetadata::key) {
+                self.record_access(table, key);
+            }
+            if let Some(group) = &mut self.group {
+                group.metadata = metadata;
+            }
+        }
         Ok(result)
     }
 

@@ -67,12 +67,7 @@ fn set_fields(context: &mut Context<'_>, args: Args<'_>, name: &str) -> Result<u
 
 fn hsetnx(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let is_new = context.change(&args[1], |writes| {
-        let mut hash = Hash::open(writes, &args[1])?;
-        let is_new = hash.get(&args[2])?.is_none();
-        if is_new {
-            hash.insert(&args[2], &args[3])?;
-        }
-        Ok(is_new)
+        Ok(Hash::open(writes, &args[1])?.insert_new(&args[2], &args[3])?)
     })?;
     context.replies.flag(is_new);
     Ok(())
@@ -178,14 +173,15 @@ fn hstrlen(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn hincrby(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let step = integer(&args[3])?;
-    let sum = context.change(&args[1], |writes| {
-        let mut hash = Hash::open(writes, &args[1])?;
-        let old = hash.get(&args[2])?.unwrap_or_else(|| b"0".to_vec());
-        let old = parse_i64(&old).ok_or(reply_error("ERR hash value is not an integer"))?;
-        let overflow = reply_error("ERR increment or decrement would overflow");
-        let sum = old.checked_add(step).ok_or(overflow)?;
-        hash.insert_keeping_expiry(&args[2], Digits::new(sum).as_bytes())?;
-        Ok(sum)
+    let mut sum = 0;
+    context.change(&args[1], |writes| {
+        Hash::open(writes, &args[1])?.update(&args[2], |old| {
+            let old = parse_i64(old.unwrap_or(b"0"));
+            let old = old.ok_or(reply_error("ERR hash value is not an integer"))?;
+            let overflow = reply_error("ERR increment or decrement would overflow");
+            sum = old.checked_add(step).ok_or(overflow)?;
+            Ok(Digits::new(sum).as_bytes().to_vec())
+        })
     })?;
     context.replies.int(sum);
     Ok(())
@@ -196,17 +192,21 @@ fn hincrbyfloat(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     if step.is_infinite() {
         return Err(reply_error("ERR value is NaN or Infinity"));
     }
-    let sum = context.change(&args[1], |writes| {
-        let mut hash = Hash::open(writes, &args[1])?;
-        let old = hash.get(&args[2])?.unwrap_or_else(|| b"0".to_vec());
-        let sum = decimal::add(&old, &args[3]).map_err(|error| match error {
-            DecimalError::NotANumber => reply_error("ERR hash value is not a float"),
-            DecimalError::NotFinite => reply_error("ERR increment would produce NaN or Infinity"),
-        })?;
-        hash.insert_keeping_expiry(&args[2], sum.as_bytes())?;
-        Ok(sum)
+    let mut sum = Vec::new();
+    context.change(&args[1], |writes| {
+        Hash::open(writes, &args[1])?.update(&args[2], |old| {
+            let added = decimal::add(old.unwrap_or(b"0"), &args[3]);
+            let added = added.map_err(|error| match error {
+                DecimalError::NotANumber => reply_error("ERR hash value is not a float"),
+                DecimalError::NotFinite => {
+                    reply_error("ERR increment would produce NaN or Infinity")
+                }
+            })?;
+            sum = added.into_bytes();
+            Ok(sum.clone())
+        })
     })?;
-    context.replies.bulk(sum.as_bytes());
+    context.replies.bulk(&sum);
     Ok(())
 }
 

@@ -3,12 +3,12 @@
 //! A client that sends many commands at once waits for all of their replies. So commands that
 //! follow each other in its input, each on one key, share what would be paid for each of them:
 //! locks, log record, commit, and the metadata of a collection that several of them change. They
-//! run like those of EXEC, under the locks of all their keys and against an overlay.
+//! run like those of EXEC, under the locks of all their keys and against the writes of the group.
 //!
 //! ```text
 //!   HSET a f 1 │ INCR b │ HGET a f │ KEYS *          input
 //!   └───────── group ────────────┘   alone
-//!     lock a, b ─ run against the overlay ─ one batch ─ unlock
+//!     lock a, b ─ run against the group's writes ─ one batch ─ unlock
 //! ```
 //!
 //! Each command has its own outcome: one that fails changes nothing, and the others go on. If the
@@ -34,7 +34,6 @@ use crate::metrics::CallOutcome;
 use crate::resp::lookahead::{Bounds, Lookahead};
 use crate::resp::{Args, Limits, Replies};
 use crate::shared::Shared;
-use crate::store::Overlay;
 use crate::store::write_batcher::WriteBatcher;
 
 /// Bounds of a group, and so of the time for which its keys are locked.
@@ -102,15 +101,13 @@ fn run(
 ) -> Option<usize> {
     let (table, mark) = (session.table, replies.mark());
     let database = &shared.databases[table];
-    let mut overlays = std::mem::take(&mut batcher.overlays);
-    overlays.resize_with(shared.databases.len(), Overlay::default);
+    let mut writes = std::mem::take(&mut batcher.group);
     let key_of = |request| group.args(request, input).get(1).unwrap_or_default();
     let guard = database.locks.many(group.requests().iter().map(key_of));
     let stopped = clock::stop();
     let handlers = &TABLE.handlers;
-    let row_cache = std::mem::take(&mut batcher.row_cache);
-    let mut context = Context::new(shared, session, replies, batcher, &mut overlays, handlers);
-    context.row_cache = Some(&row_cache);
+    let mut context = Context::new(shared, session, replies, batcher, &mut [], handlers);
+    context.group = Some(&mut writes);
     let (mut last, mut is_refused) = (None, false);
     let mut time = context.batcher.clock;
     for request in group.requests() {
@@ -140,16 +137,14 @@ fn run(
             break;
         }
     }
-    row_cache.borrow_mut().forget();
-    batcher.row_cache = row_cache;
     stopped.resume();
-    let batch = overlays[table].to_batch();
-    overlays[table] = Overlay::default();
-    batcher.overlays = overlays;
-    if !is_refused && !batch.is_empty() {
-        is_refused = batcher.write(&shared.databases, table, &batch).is_err();
+    if !is_refused {
+        let batch = writes.finish();
+        is_refused = !batch.is_empty() && batcher.write(&shared.databases, table, batch).is_err();
     }
     drop((guard, stopped));
+    writes.clear();
+    batcher.group = writes;
     batcher.clock = Instant::now();
     if is_refused {
         batcher.key_writes.clear();

@@ -114,29 +114,26 @@ impl AddOptions {
         added: &mut ZaddResult,
     ) -> Outcome {
         added.score = None;
-        let Some(old) = set.score(member)? else {
-            if !self.only_existing {
-                set.insert(member, score)?;
-                added.new += 1;
-                added.score = Some(score);
+        set.update(member, |old| {
+            let Some(old) = old else {
+                added.score = (!self.only_existing).then_some(score);
+                added.new += usize::from(!self.only_existing);
+                return Ok(added.score);
+            };
+            if self.only_new {
+                return Ok(None);
             }
-            return Ok(());
-        };
-        if self.only_new {
-            return Ok(());
-        }
-        let score = if self.adds_to_score { old + score } else { score };
-        if score.is_nan() {
-            return Err(NOT_A_NUMBER);
-        }
-        if self.only_less && score >= old || self.only_greater && score <= old {
-            return Ok(());
-        }
-        added.score = Some(score);
-        if score != old {
-            set.insert(member, score)?;
-            added.changed += 1;
-        }
+            let score = if self.adds_to_score { old + score } else { score };
+            if score.is_nan() {
+                return Err(NOT_A_NUMBER);
+            }
+            if self.only_less && score >= old || self.only_greater && score <= old {
+                return Ok(None);
+            }
+            added.score = Some(score);
+            added.changed += usize::from(score != old);
+            Ok(Some(score).filter(|score| *score != old))
+        })?;
         Ok(())
     }
 }

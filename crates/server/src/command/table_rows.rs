@@ -1,55 +1,61 @@
-//! Rows of a table as a command reads them: under the writes of its transaction, and with the last
-//! row that its group has read.
+//! Rows of a table as a command reads them: under the writes of its transaction or of its group.
 
-use std::cell::RefCell;
-
-use siltstone_collections::layout::PREFIX;
 use siltstone_collections::rows::{LookupVisit, Visit};
 use siltstone_collections::{EngineRows, Order, OverlayRows, Rows};
 use siltstone_engine::{Entry, KeyRange, Result, Timestamp};
 
 use crate::store::Overlay;
-use crate::store::row_cache::RowCache;
+use crate::store::group_writes::{GroupWrites, WrittenRow};
 
-/// Rows of a table under the writes of the running transaction, if there is one.
+/// Pending writes above a table, and the time at which their rows expire.
+#[derive(Clone, Copy)]
+pub(super) enum Above<'a> {
+    Nothing,
+    Transaction(&'a Overlay, Timestamp),
+    Group(&'a GroupWrites, Timestamp),
+}
+
+/// Rows of a table under pending writes.
 pub(super) struct TableRows<'a> {
     pub(super) below: EngineRows<'a>,
-    pub(super) writes: Option<&'a Overlay>,
-    pub(super) cache: Option<&'a RefCell<RowCache>>,
-    pub(super) now: Timestamp,
+    pub(super) writes: Above<'a>,
 }
 
 impl TableRows<'_> {
-    fn layered(&self) -> Option<OverlayRows<'_>> {
-        self.writes.map(|writes| OverlayRows { below: &self.below, writes, now: self.now })
+    /// What the pending writes have of a row; `None` if nothing.
+    fn written(&self, key: &[u8]) -> Option<WrittenRow<'_>> {
+        let (written, now) = match self.writes {
+            Above::Nothing => return None,
+            Above::Transaction(overlay, now) => {
+                let written = overlay.get(key)?;
+                (written.map(|entry| (entry.value.as_slice(), entry.expires_at)), now)
+            }
+            Above::Group(writes, now) => (writes.get(key)?, now),
+        };
+        Some(written.filter(|(_, expires_at)| expires_at.is_none_or(|at| at > now)))
     }
 }
 
 impl Rows for TableRows<'_> {
     fn row(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.layered().map_or_else(|| self.below.row(key), |layered| layered.row(key))
-    }
-
-    fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
-        match self.layered() {
-            Some(layered) => layered.scan(range, order, visit),
-            None => self.below.scan(range, order, visit),
-        }
+        let entry = |(value, expires_at): (&[u8], _)| Entry { value: value.to_vec(), expires_at };
+        self.written(key).map_or_else(|| self.below.row(key), |written| Ok(written.map(entry)))
     }
 
     fn lookup(&self, key: &[u8], visit: &mut LookupVisit<'_>) -> Result<bool> {
-        let written = self.writes.and_then(|writes| writes.get(key));
-        match (written, self.cache) {
-            (Some(written), _) => {
-                let visible = written.filter(|entry| !entry.is_expired(self.now));
-                visible.iter().for_each(|entry| visit(&entry.value, entry.expires_at));
-                Ok(visible.is_some())
-            }
-            (None, Some(cache)) if !key.starts_with(&PREFIX) => {
-                let read = |visit: &mut LookupVisit<'_>| self.below.lookup(key, visit);
-                cache.borrow_mut().lookup(key, visit, read)
-            }
-            _ => self.below.lookup(key, visit),
+        let Some(written) = self.written(key) else { return self.below.lookup(key, visit) };
+        if let Some((value, expires_at)) = written {
+            visit(value, expires_at);
         }
+        Ok(written.is_some())
+    }
+
+    fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
+        let (writes, now) = match self.writes {
+            Above::Group(writes, now) if !writes.is_empty() => (writes.ordered(), now),
+            Above::Transaction(overlay, now) => (overlay, now),
+            _ => return self.below.scan(range, order, visit),
+        };
+        OverlayRows { below: &self.below, writes, now }.scan(range, order, visit)
     }
 }

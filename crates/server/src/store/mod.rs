@@ -16,7 +16,7 @@
 //! | [`blocked_keys`] | keys that parked commands wait for |
 //! | [`expiries`] | expiries to be published when they pass |
 //! | [`key_iter`] | iteration over keys, including a transaction's own writes |
-//! | [`row_cache`] | the last row that a group of commands has read |
+//! | [`group_writes`] | the writes of a group of commands |
 //! | [`cursors`] | saved positions of SCAN |
 //! | [`write_batcher`] | batched SETs of an event-loop iteration |
 
@@ -28,11 +28,11 @@ pub(crate) mod database;
 pub(crate) mod expiries;
 pub(crate) mod fetch_times;
 pub(crate) mod flags_trailer;
+pub(crate) mod group_writes;
 pub(crate) mod item;
 pub(crate) mod key_iter;
 pub(crate) mod locks;
 pub(crate) mod observers;
-pub(crate) mod row_cache;
 pub(crate) mod versions;
 pub(crate) mod watch;
 pub(crate) mod write_batcher;

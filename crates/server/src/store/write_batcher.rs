@@ -9,14 +9,13 @@
 //! before any later command of its own. Every table written stays marked in `written` until the
 //! worker has synced it.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
 use siltstone_engine::{Error, Result, WriteBatch};
 
-use super::row_cache::RowCache;
-use super::{Database, Overlay};
+use super::Database;
+use super::group_writes::GroupWrites;
 use crate::clients::Client;
 use crate::keyspace_events::EventClass;
 use crate::mailbox::Completion;
@@ -38,10 +37,9 @@ pub(crate) struct WriteBatcher {
     pub(crate) samples: Samples,
     /// Reusable batch for the writes of a single command.
     pub(crate) scratch: WriteBatch,
-    /// Reusable memory for the commands of a group, and its writes by table.
+    /// Reusable memory for the commands of a group, and its writes.
     pub(crate) lookahead: Lookahead,
-    pub(crate) overlays: Vec<Overlay>,
-    pub(crate) row_cache: RefCell<RowCache>,
+    pub(crate) group: GroupWrites,
     /// Replies to commands of other connections that this worker has run, to be delivered once
     /// their writes are synced.
     deliveries: Vec<Delivery>,
@@ -101,8 +99,7 @@ impl WriteBatcher {
             samples: Samples::default(),
             scratch: WriteBatch::new(),
             lookahead: Lookahead::default(),
-            overlays: Vec::new(),
-            row_cache: RefCell::default(),
+            group: GroupWrites::default(),
             deliveries: Vec::new(),
             key_writes: Vec::new(),
             events: Vec::new(),

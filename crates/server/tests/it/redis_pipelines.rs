@@ -28,7 +28,7 @@ impl Draws {
     }
 }
 
-const COMMANDS: [&str; 40] = [
+const COMMANDS: [&str; 46] = [
     "SET K V",
     "GET K",
     "INCR K",
@@ -69,6 +69,12 @@ const COMMANDS: [&str; 40] = [
     "HSET K F",
     "EXPIRE K 1000",
     "PERSIST K",
+    "HSETNX K F V",
+    "HPEXPIRE K 100000000 FIELDS 1 F",
+    "HPERSIST K FIELDS 1 F",
+    "ZADD K CH V F V G",
+    "ZADD K GT INCR 2 F",
+    "ZPOPMAX K",
 ];
 
 fn drawn_command(draws: &mut Draws) -> String {
@@ -189,4 +195,31 @@ fn concurrent_pipelines_lose_no_increments() {
     assert_eq!(client.call("GET n"), format!("\"{}\"", count(0)));
     assert_eq!(client.call("HGET h f"), format!("\"{}\"", count(1)));
     assert_eq!(client.call("LLEN l"), format!(":{}", count(2)));
+}
+
+#[test]
+fn pops_of_stored_and_pending_elements_are_those_of_single_commands() {
+    let (grouped, single) = (TestServer::start(), TestServer::start());
+    let (mut grouped_client, mut single_client) = (grouped.client(), single.client());
+    let fill = format!("RPUSH l {}", (0..300).map(|n| n.to_string()).collect::<Vec<_>>().join(" "));
+    for client in [&mut grouped_client, &mut single_client] {
+        client.call(&fill);
+    }
+    let repeated = |command: &str, count: usize| vec![command.to_owned(); count];
+    let rounds = [
+        repeated("RPOP l", 40),
+        // Of elements in the table, and of those that the group itself has written.
+        [repeated("LPOP l", 10), repeated("RPUSH l new", 5), repeated("RPOP l", 20)].concat(),
+        [repeated("LPUSH l new", 3), repeated("LPOP l", 9), repeated("RPOP l", 9)].concat(),
+        [repeated("RPOP l 2", 4), repeated("LPOP l", 3), repeated("LPUSH k a", 2)].concat(),
+        // More than there are.
+        [repeated("LPOP l", 127), repeated("RPOP l", 1)].concat(),
+        [repeated("RPOP l", 100), repeated("LPUSH l a", 2), repeated("RPOP l", 3)].concat(),
+        repeated("LPOP k", 4),
+    ];
+    for commands in rounds {
+        let expected: Vec<_> = commands.iter().map(|line| single_client.call(line)).collect();
+        assert_eq!(pipeline(&mut grouped_client, &commands), expected, "{commands:?}");
+    }
+    assert_eq!(grouped_client.call("EXISTS l k"), ":0");
 }
