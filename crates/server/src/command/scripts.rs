@@ -286,8 +286,7 @@ fn run_and_apply(
     let shared = context.shared;
     let (events, mark) = (context.batcher.events.len(), context.replies.mark());
     let lookups = (context.batcher.samples.hits, context.batcher.samples.misses);
-    let mut overlays = std::mem::take(&mut context.batcher.overlays);
-    overlays.resize_with(shared.databases.len(), Overlay::default);
+    let mut overlays: Vec<_> = shared.databases.iter().map(|_| Overlay::default()).collect();
     let stopped = clock::stop();
     let (ended, messages) = {
         let Context { session, replies, batcher, handlers, .. } = context;
@@ -308,8 +307,6 @@ fn run_and_apply(
         context.replies.rewind(mark);
         return Err(failure);
     }
-    overlays.clear();
-    context.batcher.overlays = overlays;
     messages.iter().for_each(|message| message.publish(shared));
     Ok(Ok(outcome_of(ended)))
 }
