@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn arena_recycles_chunks_and_pool_stays_within_limit() {
         let pool = Arc::new(ChunkPool::new(3 * MAX_CHUNK_BYTES));
-        const LEN: usize = if cfg!(miri) { 50_000 } else { 1000 };
+        const LEN: usize = if cfg!(miri) { 10_000 } else { 1000 };
         let fill = |bytes: usize| {
             let arena = Arena::with_chunk_pool(pool.clone());
             let places: Vec<_> = (0..bytes / LEN).map(|_| arena.allocate(LEN)).collect();
