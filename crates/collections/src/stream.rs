@@ -234,8 +234,8 @@ impl<'w, 'r> Stream<'w, 'r> {
     /// Deletes entries from the front: as many as `to` asks for, up to `max`. Unless these are all,
     /// fewer are deleted: the number of entries that were ever added and are gone becomes a
     /// multiple of `step`. Returns the number of deletions. Cost: a step per entry, and a deletion
-    /// each unless they are thousands. Thousands of deletions down to a length cost a step per entry
-    /// that stays, if these are fewer.
+    /// each unless they are thousands. Thousands of deletions down to a length cost a step per
+    /// entry that stays, if these are fewer.
     ///
     /// # Errors
     /// Those of reads.

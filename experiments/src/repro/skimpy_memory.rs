@@ -4,9 +4,9 @@
 //! each, without the index of the newest versions; SkimpyFTL's completely: heads, times of
 //! collection, and the cache.
 //!
-//! Under Zipf 0.99 the hit rate depends on the number of keys. So the cache alone, without a device,
-//! answers the same requests twice: for the keys of the device, where it must have the hit rate of
-//! the whole store, and for the paper's 20 million, whose hit rate is judged.
+//! Under Zipf 0.99 the hit rate depends on the number of keys. So the cache alone, without a
+//! device, answers the same requests twice: for the keys of the device, where it must have the hit
+//! rate of the whole store, and for the paper's 20 million, whose hit rate is judged.
 //!
 //! Invariant: one seed, virtual time: the numbers are the same on every machine.
 //!

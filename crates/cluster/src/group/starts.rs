@@ -19,8 +19,8 @@
 //! | before the last start | has noted a later start than that of the copy |
 //! | since, of a running node | has run since then, and has heard what the copy has forgotten |
 //!
-//! Whoever recognizes it exchanges no packets of Raft with it, and answers what it has forgotten. It
-//! then stops for all time, also if it takes part with others already.
+//! Whoever recognizes it exchanges no packets of Raft with it, and answers what it has forgotten.
+//! It then stops for all time, also if it takes part with others already.
 //!
 //! A node waits no longer than an election timeout, since a majority is to be enough.
 //!

@@ -1,5 +1,5 @@
-//! What the copy of a moving table writes: ranges that are deleted or ingested meanwhile, and rows as
-//! sorted files.
+//! What the copy of a moving table writes: ranges that are deleted or ingested meanwhile, and rows
+//! as sorted files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
