@@ -143,3 +143,32 @@ impl RunControl {
         self.aborted.get()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::replies::to_lua;
+
+    #[test]
+    fn values_of_replies_take_no_more_memory_than_the_bound() {
+        let of = |count: usize, kind: char, element: &str| {
+            format!("{kind}{count}\r\n{}", element.repeat(count))
+        };
+        let mut replies: Vec<_> = ["%0\r\n", "~0\r\n", "*0\r\n", ":1\r\n", "_\r\n", ",1.5\r\n"]
+            .iter()
+            .flat_map(|element| [(*element).to_owned(), of(1, '*', element), of(600, '*', element)])
+            .collect();
+        replies.extend([of(257, '*', "$1\r\nx\r\n"), "$0\r\n\r\n".to_owned()]);
+        replies.push(of(1000, '*', &of(1, '*', "%0\r\n")));
+        for reply in replies {
+            let lua = Lua::new();
+            lua.gc_stop();
+            let before = lua.used_memory();
+            let value = to_lua(&lua, reply.as_bytes()).expect("a whole reply");
+            let grown = lua.used_memory() - before;
+            drop(value);
+            let bound = MAX_EXPANSION * reply.len() + before;
+            assert!(grown <= bound, "{grown} bytes of {bound}: {}", &reply[..reply.len().min(20)]);
+        }
+    }
+}
