@@ -256,6 +256,8 @@ impl Worker {
         } else {
             self.batcher.deliver(sync_error.as_deref());
         }
+        // Before the replies: a client that has one finds its command counted.
+        shared.metrics.record(self.index, &mut self.batcher.samples);
         for token in &tokens {
             let Some(connection) = &mut self.connections[*token] else { continue };
             if let Some(text) = &sync_error {
@@ -276,7 +278,6 @@ impl Worker {
         }
         drop(gate);
         self.batcher.finish_iteration();
-        self.shared.metrics.record(self.index, &mut self.batcher.samples);
         self.reuse(tokens);
         if let Some(groups) = &shared.replication {
             (0..groups.len()).for_each(|group| self.submit(groups, group));

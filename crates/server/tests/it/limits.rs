@@ -413,6 +413,17 @@ fn metrics_are_served_to_get_only() {
 }
 
 #[test]
+fn command_with_a_reply_is_counted_in_what_other_workers_report() {
+    let server = TestServer::with(|options| options.threads = 2);
+    let (mut writer, mut reader) = (server.client(), server.client());
+    for calls in 1..=1000 {
+        writer.call("SET k v");
+        let stats = reader.call("INFO commandstats");
+        assert!(stats.contains(&format!("cmdstat_set:calls={calls},")), "{calls} in {stats}");
+    }
+}
+
+#[test]
 fn command_that_writes_too_many_rows_at_once_changes_nothing() {
     let server = TestServer::with(|options| options.max_request_bytes = 1 << 19);
     let mut client = server.client();
