@@ -18,10 +18,11 @@
 //! | [`rows`] | reads of a table and of pending writes |
 //! | [`keyspace`] | upgrade of old tables, versions, dead rows |
 //! | [`dead_rows`] | the compaction filter that drops dead rows |
-//! | `pending_rows` | the writes of an operation so far |
+//! | [`pending_rows`] | writes that are not applied yet |
 //! | `stored_value` | what is stored at a user's key |
 //! | `key_metadata` | metadata in memory, which pass from operation to operation |
-//! | [`write_set`] | operations collected into one batch; removal, expiry, renaming, copying |
+//! | [`write_set`] | operations collected into one batch |
+//! | `whole_keys` | removal, expiry, renaming and copying of keys of any type |
 //! | [`collection`] | common base of all types |
 //! | [`hash`], [`list`], [`set`], [`sorted_set`] | the types |
 //! | [`sorted_set_removal`] | removal of adjacent members of sorted sets |
@@ -50,7 +51,7 @@ pub mod keyspace;
 pub mod layout;
 pub mod list;
 pub mod metadata;
-mod pending_rows;
+pub mod pending_rows;
 pub mod rows;
 pub mod set;
 pub mod sorted_set;
@@ -60,6 +61,7 @@ pub mod stream;
 pub mod stream_groups;
 pub mod stream_id;
 pub mod user_keys;
+mod whole_keys;
 pub mod write_set;
 
 pub use collection::Below;
@@ -74,7 +76,7 @@ pub use keyspace::Keyspace;
 pub use layout::{stored_key, user_key};
 pub use list::{End, List};
 pub use metadata::{Encoding, FieldExpiry, Kind, Metadata, StreamState};
-pub use pending_rows::ROW_OVERHEAD_BYTES;
+pub use pending_rows::{PendingRows, ROW_OVERHEAD_BYTES, WrittenRow};
 pub use rows::{EngineRows, Order, OverlayRows, Row, Rows};
 pub use set::Set;
 pub use sorted_set::{MemberRange, ScoreRange, SortedSet};

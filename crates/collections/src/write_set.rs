@@ -14,9 +14,9 @@ use siltstone_engine::{Clock, Entry, KeyRange, Op, Result, Timestamp, WriteBatch
 use crate::encoding_limits::EncodingLimits;
 use crate::key_metadata::{KeyMetadata, NextMetadata};
 use crate::keyspace::Keyspace;
-use crate::layout::{ELEMENT_PREFIX_BYTES, elements_of, owner_key, stored_key};
+use crate::layout::{elements_of, owner_key, stored_key};
 use crate::metadata::{Kind, Metadata};
-use crate::pending_rows::{PendingRows, ROW_OVERHEAD_BYTES};
+use crate::pending_rows::PendingRows;
 use crate::rows::{LookupVisit, Order, OverlayRows, Row, Rows, Visit};
 use crate::stored_value::StoredValue;
 
@@ -151,6 +151,10 @@ impl<'r> WriteSet<'r> {
         self
     }
 
+    pub(crate) fn max_bytes(&self) -> usize {
+        self.max_bytes
+    }
+
     /// Whether the writes take more memory than the limit. Each row counts with its bytes and
     /// [`ROW_OVERHEAD_BYTES`].
     pub fn exceeds_limit(&self) -> bool {
@@ -170,24 +174,27 @@ impl<'r> WriteSet<'r> {
         match self.writes.get(key) {
             None => self.rows.lookup(key, visit),
             Some(written) => {
-                let visible = written.filter(|entry| !entry.is_expired(self.now));
-                let is_there = visible.is_some();
-                visible.into_iter().for_each(|entry| visit(&entry.value, entry.expires_at));
-                Ok(is_there)
+                let is_visible = |at: &Option<Timestamp>| at.is_none_or(|at| at > self.now);
+                let visible = written.filter(|(_, expires_at)| is_visible(expires_at));
+                if let Some((value, expires_at)) = visible {
+                    visit(value, expires_at);
+                }
+                Ok(visible.is_some())
             }
         }
     }
 
     /// A row as this write set writes it, if it does.
     pub(crate) fn pending_entry(&self, key: &[u8]) -> Option<Entry> {
-        self.writes.get(key).flatten()
+        let (value, expires_at) = self.writes.get(key).flatten()?;
+        Some(Entry { value: value.to_vec(), expires_at })
     }
 
     pub(crate) fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
         if self.writes.is_empty() {
             return self.rows.scan(range, order, visit);
         }
-        let writes = &*self.writes.as_overlay();
+        let writes = self.writes.ordered();
         OverlayRows { below: self.rows, writes, now: self.now }.scan(range, order, visit)
     }
 
@@ -223,7 +230,7 @@ impl<'r> WriteSet<'r> {
     }
 
     /// Writes the row of unsaved metadata. None are in memory then.
-    fn write_metadata(&mut self) {
+    pub(crate) fn write_metadata(&mut self) {
         let (last, inherited) = (self.last.take(), self.inherited.take());
         if let Some(unsaved) = last.as_ref().or(inherited).filter(|last| last.is_unsaved) {
             self.push_metadata(unsaved);
@@ -292,7 +299,12 @@ impl<'r> WriteSet<'r> {
     }
 
     /// Writes the metadata of a collection at a user's key.
-    fn put_metadata(&mut self, key: &[u8], metadata: Metadata, expires_at: Option<Timestamp>) {
+    pub(crate) fn put_metadata(
+        &mut self,
+        key: &[u8],
+        metadata: Metadata,
+        expires_at: Option<Timestamp>,
+    ) {
         self.is_changed = true;
         let key = key.into();
         self.push_metadata(&KeyMetadata { key, metadata, expires_at, is_unsaved: true });
@@ -349,116 +361,6 @@ impl<'r> WriteSet<'r> {
             found = Some(StoredValue::new(Entry { value: value.to_vec(), expires_at }));
         })?;
         Ok(found)
-    }
-
-    /// Stores a plain value over a key of any type. `value` is what is stored, so one that looks
-    /// like metadata must have been escaped.
-    ///
-    /// # Errors
-    /// Those of reads.
-    pub fn put_string(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-        expires_at: Option<Timestamp>,
-    ) -> Result<()> {
-        self.remove(key)?;
-        self.put(&stored_key(key), value, expires_at);
-        Ok(())
-    }
-
-    /// Removes a key of any type, and returns whether it existed. The cost does not depend on the
-    /// size of a collection.
-    ///
-    /// # Errors
-    /// Those of reads.
-    pub fn remove(&mut self, key: &[u8]) -> Result<bool> {
-        self.write_metadata();
-        let Some((metadata, _)) = self.metadata(key)? else { return Ok(false) };
-        if let Some(metadata) = metadata {
-            self.delete(&owner_key(metadata.version));
-        }
-        self.delete(&stored_key(key));
-        Ok(true)
-    }
-
-    /// Sets or removes the expiry of a key of any type, and returns whether the key exists. An
-    /// expiry in the past removes the key. The caller has stopped the clock
-    /// ([`DeadRows`](crate::DeadRows)).
-    ///
-    /// # Errors
-    /// Those of reads.
-    pub fn set_expiry(&mut self, key: &[u8], expires_at: Option<Timestamp>) -> Result<bool> {
-        if expires_at.is_some_and(|at| at <= self.now) {
-            return self.remove(key);
-        }
-        self.write_metadata();
-        let Some(stored) = self.stored(key)? else { return Ok(false) };
-        self.put_value(key, &stored, expires_at);
-        Ok(true)
-    }
-
-    fn put_value(&mut self, key: &[u8], stored: &StoredValue, expires_at: Option<Timestamp>) {
-        match stored.metadata {
-            Some(metadata) => self.put_metadata(key, metadata, expires_at),
-            None => self.put(&stored_key(key), &stored.entry.value, expires_at),
-        }
-    }
-
-    /// Moves a key of any type, with its expiry, over another one. Returns whether `from` exists.
-    /// The cost does not depend on the size of a collection.
-    ///
-    /// # Errors
-    /// Those of reads.
-    pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<bool> {
-        self.write_metadata();
-        let Some(stored) = self.stored(from)? else { return Ok(false) };
-        if from == to {
-            return Ok(true);
-        }
-        self.remove(to)?;
-        self.delete(&stored_key(from));
-        self.put_value(to, &stored, stored.entry.expires_at);
-        if let Some(metadata) = stored.metadata {
-            self.put(&owner_key(metadata.version), to, None);
-        }
-        Ok(true)
-    }
-
-    /// Copies a key of any type, with its expiry, from a table (this or another one) over a key of
-    /// this one. Returns whether `from` exists. The cost grows with the size of the collection, and
-    /// the copy is one batch.
-    ///
-    /// # Errors
-    /// Those of reads.
-    pub fn copy_from(&mut self, source: &dyn Rows, from: &[u8], to: &[u8]) -> Result<bool> {
-        self.write_metadata();
-        let Some(entry) = source.row(&stored_key(from))? else { return Ok(false) };
-        let stored = StoredValue::new(entry);
-        let Some(metadata) = stored.metadata else {
-            self.remove(to)?;
-            self.put(&stored_key(to), &stored.entry.value, stored.entry.expires_at);
-            return Ok(true);
-        };
-        let copy = Metadata { version: self.keyspace.next_version(), ..metadata };
-        let (mut elements, mut bytes) = (Vec::new(), 0);
-        let max_bytes = self.max_bytes;
-        source.scan(&elements_of(metadata.version), Order::Ascending, &mut |row| {
-            bytes += row.key.len() + row.value.len() + ROW_OVERHEAD_BYTES;
-            elements.push((row.key.to_vec(), row.value.to_vec(), row.expires_at()));
-            // What was read exceeds the limit of what is written, too.
-            bytes <= max_bytes
-        })?;
-        self.remove(to)?;
-        for (mut key, value, expires_at) in elements {
-            // The space follows the version.
-            key[ELEMENT_PREFIX_BYTES - 9..ELEMENT_PREFIX_BYTES - 1]
-                .copy_from_slice(&copy.version.to_be_bytes());
-            self.put(&key, &value, expires_at);
-        }
-        self.put_metadata(to, copy, stored.entry.expires_at);
-        self.put(&owner_key(copy.version), to, None);
-        Ok(true)
     }
 
     /// Bytes of the keys and values of a collection's elements, extrapolated from the first

@@ -5,12 +5,8 @@
 //! under the locks held by EXEC.
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering::Relaxed;
 
-use siltstone_collections::{
-    EngineRows, ExpiredFields, KeyMetadata, Lookups, Metadata, NextMetadata, Rows, StoredValue,
-    WriteSet,
-};
+use siltstone_collections::{EngineRows, Metadata, Rows, StoredValue};
 use siltstone_engine::{Entry, Error, Result, Timestamp, WriteBatch};
 
 use super::definition::{Definition, READ};
@@ -19,7 +15,7 @@ use super::failure::{self, Failure, Outcome};
 use super::session::Session;
 use super::sliced::SlicedCommand;
 use super::table_rows::{Above, TableRows};
-use crate::keyspace_events::{EventClass, of_expired_fields};
+use crate::keyspace_events::EventClass;
 use crate::resp::{Args, Replies};
 use crate::shared::Shared;
 use crate::store::expiries::NextExpiry;
@@ -271,7 +267,7 @@ impl<'a> Context<'a> {
     }
 
     /// Applies a batch of stored keys. The caller holds the locks of its keys.
-    fn write_rows(&mut self, table: usize, batch: &WriteBatch) -> Result<()> {
+    pub(super) fn write_rows(&mut self, table: usize, batch: &WriteBatch) -> Result<()> {
         let database = &self.shared.databases[table];
         for key in batch.iter().filter_map(|op| database.user_key(op.key())) {
             self.record_access(table, &key);
@@ -283,10 +279,10 @@ impl<'a> Context<'a> {
     }
 
     /// As [`write_rows`](Self::write_rows), without the events of the command.
-    fn write_unnoted_rows(&mut self, table: usize, batch: &WriteBatch) -> Result<()> {
+    pub(super) fn write_unnoted_rows(&mut self, table: usize, batch: &WriteBatch) -> Result<()> {
         let database = &self.shared.databases[table];
         let pending_bytes = match (&self.group, self.overlays.get(table)) {
-            (Some(group), _) => group.bytes(),
+            (Some(group), _) => group.rows.bytes(),
             (None, Some(overlay)) => overlay.bytes(),
             (None, None) => return self.batcher.write(&self.shared.databases, table, batch),
         };
@@ -294,7 +290,7 @@ impl<'a> Context<'a> {
         batch.check(database.max_value_bytes)?;
         check_size(pending_bytes + batch.as_bytes().len(), self.shared)?;
         match (&mut self.group, self.overlays.get_mut(table)) {
-            (Some(group), _) => group.apply(batch),
+            (Some(group), _) => group.rows.apply(batch),
             (None, Some(overlay)) => overlay.apply(batch),
             (None, None) => {}
         }
@@ -302,171 +298,14 @@ impl<'a> Context<'a> {
     }
 
     /// The rows of a table under the writes of the transaction or the group.
-    fn rows_of(&self, table: usize) -> TableRows<'_> {
+    pub(super) fn rows_of(&self, table: usize) -> TableRows<'_> {
         let below = EngineRows::newest(self.shared.databases[table].engine.as_ref());
         let writes = match (&self.group, self.overlays.get(table)) {
-            (Some(group), _) => Above::Group(group, self.now()),
+            (Some(group), _) => Above::Group(&group.rows, self.now()),
             (None, Some(overlay)) => Above::Transaction(overlay, self.now()),
             (None, None) => Above::Nothing,
         };
         TableRows { below, writes }
-    }
-
-    /// Runs an operation on collections of the selected table, and applies its writes as one batch;
-    /// none if it fails. The caller holds the locks of the keys, also if it only reads: an
-    /// operation reads several rows.
-    pub(crate) fn collections<T>(
-        &mut self,
-        operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        self.collections_in(self.session.table, |writes, _| operation(writes))
-    }
-
-    /// Runs an operation that reads the collection at a key of the selected table, under its lock.
-    /// Counts a hit or miss and records the access time.
-    pub(crate) fn view<T>(
-        &mut self,
-        key: &[u8],
-        operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let _guard = self.lock(key);
-        self.view_locked([key].into_iter(), operation)
-    }
-
-    /// As [`view`](Self::view), for the collections at several keys.
-    pub(crate) fn view_many<'k, T>(
-        &mut self,
-        keys: impl Iterator<Item = &'k [u8]> + Clone,
-        operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let _guard = self.lock_many(keys.clone());
-        self.view_locked(keys, operation)
-    }
-
-    fn view_locked<'k, T>(
-        &mut self,
-        keys: impl Iterator<Item = &'k [u8]>,
-        operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let (result, lookups) = self.collections(|writes| {
-            let result = operation(writes)?;
-            Ok((result, writes.lookups()))
-        })?;
-        self.record_reads(keys, lookups);
-        Ok(result)
-    }
-
-    /// Counts the lookups of a command that has read collections, and records the access time.
-    pub(crate) fn record_reads<'k>(
-        &mut self,
-        keys: impl Iterator<Item = &'k [u8]>,
-        lookups: Lookups,
-    ) {
-        self.batcher.samples.hits += lookups.hits;
-        self.batcher.samples.misses += lookups.misses;
-        if !self.session.is_no_touch {
-            keys.for_each(|key| self.record_access(self.session.table, key));
-        }
-    }
-
-    /// Runs an operation that changes the collection at a key of the selected table, under its
-    /// lock.
-    pub(crate) fn change<T>(
-        &mut self,
-        key: &[u8],
-        operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let _guard = self.lock(key);
-        self.collections(operation)
-    }
-
-    /// As [`change`](Self::change), for the collections at several keys.
-    pub(crate) fn change_many<'k, T>(
-        &mut self,
-        keys: impl Iterator<Item = &'k [u8]>,
-        operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let _guard = self.lock_many(keys);
-        self.collections(operation)
-    }
-
-    /// As [`collections`](Self::collections), in any table. The operation also gets the rows of
-    /// the selected table, to copy from.
-    pub(crate) fn collections_in<T>(
-        &mut self,
-        table: usize,
-        operation: impl FnOnce(&mut WriteSet<'_>, &dyn Rows) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let databases = &self.shared.databases;
-        let keyspace = databases[table].keyspace.as_ref();
-        let keyspace = keyspace.ok_or_else(|| failure::no_collections(&databases[table]))?;
-        let scratch = std::mem::take(&mut self.batcher.scratch);
-        let (target, selected) = (self.rows_of(table), self.rows_of(self.session.table));
-        let limits = self.shared.settings.encodings.limits();
-        let mut writes = WriteSet::new(&target, keyspace, self.now())
-            .with_clock(self.shared.clock(table))
-            .with_encoding_limits(limits)
-            .with_limit(self.shared.options.max_request_bytes)
-            .in_memory_of(scratch);
-        if let Some(group) = &self.group {
-            writes = writes.in_group(group.metadata.as_ref());
-        }
-        let result = operation(&mut writes, &selected);
-        if writes.exceeds_limit() {
-            return Err(failure::too_many_rows(self.shared.options.max_request_bytes));
-        }
-        let result = result?;
-        // Background work keeps fields and elements that have not expired until the write.
-        let _stopped = writes.take_stopped_clock();
-        let (is_changed, expired) = (writes.is_changed(), writes.take_expired());
-        let (batch, next) = match self.group.is_some() {
-            true => writes.into_group(),
-            false => (writes.into_batch(), NextMetadata::Same),
-        };
-        let written = self.write_collections(table, &batch, is_changed, expired);
-        self.batcher.scratch = batch;
-        written?;
-        if let NextMetadata::Other(metadata) = next {
-            if let Some(key) = metadata.as_ref().filter(|_| is_changed).map(KeyMetadata::key) {
-                self.record_access(table, key);
-            }
-            if let Some(group) = &mut self.group {
-                group.metadata = metadata;
-            }
-        }
-        Ok(result)
-    }
-
-    /// Writes what an operation on collections has changed. `is_changed`: there is more than what a
-    /// read takes out of a count.
-    fn write_collections(
-        &mut self,
-        table: usize,
-        batch: &WriteBatch,
-        is_changed: bool,
-        expired: Vec<ExpiredFields>,
-    ) -> Result<(), Failure> {
-        if is_changed {
-            self.note_expired_fields(table, expired);
-            return Ok(self.write_rows(table, batch)?);
-        }
-        let may_write = !batch.is_empty() && self.shared.may_write(table);
-        // The read does not fail if this does: the next one takes it out again.
-        if may_write && self.write_unnoted_rows(table, batch).is_ok() {
-            self.note_expired_fields(table, expired);
-        }
-        Ok(())
-    }
-
-    /// Counts fields that have expired, and names the events.
-    fn note_expired_fields(&mut self, table: usize, expired: Vec<ExpiredFields>) {
-        let has_events = self.shared.observers.has_events();
-        for ExpiredFields { key, count, is_removed } in expired {
-            self.shared.metrics.expired_fields.fetch_add(count, Relaxed);
-            for (class, event) in of_expired_fields(is_removed).filter(|_| has_events) {
-                self.batcher.events.push(KeyEvent { table, class, event, key: key.clone() });
-            }
-        }
     }
 
     /// Records that a tracking client is about to read the keys of a command.

@@ -13,6 +13,7 @@
 //! | [`shown_call`] | a command of a script, for MONITOR |
 //! | [`session`] | state of a client between commands |
 //! | [`context`] | state of a running command: client, table, replies |
+//! | [`context_collections`] | its operations on collections |
 //! | [`authorize`] | checks that the client's user may run a command |
 //! | [`parking`] | parks the running command: its reply comes later |
 //! | [`entry`], [`help`] | a command as its module lists it; HELP of commands with subcommands |
@@ -66,6 +67,7 @@ mod config;
 mod config_changes;
 mod connection;
 mod context;
+mod context_collections;
 mod databases;
 mod decimal;
 pub(crate) mod definition;

@@ -1,18 +1,17 @@
 //! Rows of a table as a command reads them: under the writes of its transaction or of its group.
 
 use siltstone_collections::rows::{LookupVisit, Visit};
-use siltstone_collections::{EngineRows, Order, OverlayRows, Rows};
+use siltstone_collections::{EngineRows, Order, OverlayRows, PendingRows, Rows, WrittenRow};
 use siltstone_engine::{Entry, KeyRange, Result, Timestamp};
 
 use crate::store::Overlay;
-use crate::store::group_writes::{GroupWrites, WrittenRow};
 
 /// Pending writes above a table, and the time at which their rows expire.
 #[derive(Clone, Copy)]
 pub(super) enum Above<'a> {
     Nothing,
     Transaction(&'a Overlay, Timestamp),
-    Group(&'a GroupWrites, Timestamp),
+    Group(&'a PendingRows, Timestamp),
 }
 
 /// Rows of a table under pending writes.
@@ -30,7 +29,7 @@ impl TableRows<'_> {
                 let written = overlay.get(key)?;
                 (written.map(|entry| (entry.value.as_slice(), entry.expires_at)), now)
             }
-            Above::Group(writes, now) => (writes.get(key)?, now),
+            Above::Group(rows, now) => (rows.get(key)?, now),
         };
         Some(written.filter(|(_, expires_at)| expires_at.is_none_or(|at| at > now)))
     }
@@ -52,7 +51,7 @@ impl Rows for TableRows<'_> {
 
     fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
         let (writes, now) = match self.writes {
-            Above::Group(writes, now) if !writes.is_empty() => (writes.ordered(), now),
+            Above::Group(rows, now) if !rows.is_empty() => (rows.ordered(), now),
             Above::Transaction(overlay, now) => (overlay, now),
             _ => return self.below.scan(range, order, visit),
         };
