@@ -7,7 +7,7 @@
 use std::cell::Cell;
 
 use siltstone_collections::{EngineRows, Metadata, Rows, StoredValue};
-use siltstone_engine::{Entry, Error, Result, Timestamp, WriteBatch};
+use siltstone_engine::{Entry, Error, Op, Result, Timestamp, WriteBatch};
 
 use super::definition::{Definition, READ};
 use super::events;
@@ -224,19 +224,32 @@ impl<'a> Context<'a> {
         value: &[u8],
         expires_at: Option<Timestamp>,
     ) -> Result<()> {
-        self.write(|batch| {
-            match expires_at {
-                None => batch.put(key, value),
-                Some(at) => batch.put_until(key, value, at),
-            };
-        })
+        self.write_row(Op::Put { key, value, expires_at })
     }
 
     /// Removes one key.
     pub(crate) fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.write(|batch| {
-            batch.delete(key);
-        })
+        self.write_row(Op::Delete { key })
+    }
+
+    /// Applies one operation; in a group without a batch of its own, if nothing needs that.
+    fn write_row(&mut self, op: Op<'_>) -> Result<()> {
+        let (shared, database) = (self.shared, self.database());
+        let (key, value) = match op {
+            Op::Put { key, value, .. } => (key, value),
+            Op::Delete { key } => (key, &b""[..]),
+        };
+        if let Some(group) = &mut self.group
+            && database.accepts(key, value)
+            && !shared.observers.has_events()
+            && check_size(group.rows.bytes() + key.len() + value.len(), shared).is_ok()
+        {
+            group.write_metadata();
+            group.rows.push(op);
+            self.record_access(self.session.table, key);
+            return Ok(());
+        }
+        self.write(|batch| _ = batch.push(op))
     }
 
     /// Applies the batch filled by `fill` atomically. The caller holds the locks of its keys.

@@ -159,6 +159,8 @@ const NOT_IN_SCRIPTS: [&str; 43] = [
 const REPLICATED: [&str; 3] = ["pfcount", "publish", "spublish"];
 /// Groups of commands that may run in a group of a pipeline.
 const GROUPED_TYPES: [&str; 5] = ["string", "hash", "list", "set", "sorted-set"];
+/// Commands that may run there, too, although Redis does not flag them as fast.
+const GROUPED_STRINGS: [&str; 3] = ["psetex", "set", "setex"];
 /// Commands that run while a script is busy: those without keys that a client needs to end it.
 const WHILE_BUSY: [&str; 8] =
     ["auth", "discard", "hello", "multi", "quit", "reset", "unwatch", "watch"];
@@ -212,7 +214,7 @@ impl Definition {
     /// Whether the command may run in a group of a pipeline: it uses one key, and soon ends.
     pub(crate) fn may_join_group(&self) -> bool {
         self.has_one_key()
-            && self.has(FAST)
+            && (self.has(FAST) || GROUPED_STRINGS.contains(&self.name))
             && self.flags & !(READ | WRITE | FAST) == 0
             && GROUPED_TYPES.contains(&self.group)
     }

@@ -4,7 +4,7 @@
 //! client registry and in queued transactions. The metrics have *counters*: one per command, with
 //! the same number, and one per subcommand behind them.
 
-use super::definition::Definition;
+use super::definition::{Definition, WRITE};
 use super::subcommands::{Subcommand, subcommands_of};
 use crate::resp::Args;
 
@@ -75,11 +75,16 @@ impl CommandIndex {
         self.joins_groups[command] && self.definitions[command].takes(args.len())
     }
 
-    /// Whether a group may begin with a call: one on a collection. What strings alone share costs
-    /// as much as the overlay.
+    /// Whether a group may begin with a call: one on a collection, or one that writes. Reads of
+    /// strings share nothing, and SETs without options a batch of their own.
     #[inline]
     pub(super) fn may_begin_group(&self, command: usize, args: Args<'_>) -> bool {
-        self.may_join_group(command, args) && self.definitions[command].group != "string"
+        let definition = &self.definitions[command];
+        self.may_join_group(command, args)
+            && match definition.group {
+                "string" => definition.has(WRITE) && !(definition.name == "set" && args.len() == 3),
+                _ => true,
+            }
     }
 
     /// Whether scripts may call a command with these arguments.

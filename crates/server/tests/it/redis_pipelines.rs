@@ -28,8 +28,12 @@ impl Draws {
     }
 }
 
-const COMMANDS: [&str; 46] = [
+const COMMANDS: [&str; 50] = [
     "SET K V",
+    "SET K V EX 1000",
+    "SET K V NX GET",
+    "SET K V XX KEEPTTL",
+    "SETEX K 1000 V",
     "GET K",
     "INCR K",
     "INCRBY K V",
@@ -131,6 +135,22 @@ fn consecutive_commands_on_one_key_each_share_a_write() {
     for count in ["cmdstat_hset:calls=3,", "cmdstat_incr:calls=1,", "cmdstat_hget:calls=1,"] {
         assert!(stats.contains(count), "{count} {stats}");
     }
+}
+
+#[test]
+fn consecutive_changes_of_strings_share_a_write_and_sets_and_gets_begin_no_group() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let writes = server.engine.writes.load(SeqCst);
+    let commands = ["INCR n", "INCRBY n 4", "GET n", "APPEND s x", "SET e v EX 100", "INCR n"];
+    let replies = [":1", ":5", "\"5\"", ":1", "+OK", ":6"];
+    assert_eq!(pipeline(&mut client, &lines(&commands)), replies);
+    assert_eq!(server.engine.writes.load(SeqCst), writes + 1);
+    let commands = ["GET n", "SET a 1", "SET b 2", "INCR n", "SET a 3", "INCR a", "GET a"];
+    let replies = ["\"6\"", "+OK", "+OK", ":7", "+OK", ":4", "\"4\""];
+    assert_eq!(pipeline(&mut client, &lines(&commands)), replies);
+    // Two SETs are a batch, and the group that INCR begins is another one.
+    assert_eq!(server.engine.writes.load(SeqCst), writes + 3);
 }
 
 #[test]
