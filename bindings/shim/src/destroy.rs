@@ -34,7 +34,7 @@ pub fn destroy(path: &str, table: &str) -> Result<(), Error> {
             Err(error) => return Err(error),
         }
     }
-    for file in ["CATALOG", "CATALOG.new", "CATALOG.damaged", "LOCK"] {
+    for file in ["CATALOG", "CATALOG.new", "CATALOG.damaged", "RESERVE", "LOCK"] {
         ignore_missing(std::fs::remove_file(directory.join(file))).map_err(fault)?;
     }
     // It stays if there are other files in it.

@@ -33,8 +33,11 @@
 //!   the last handle of a table may wait for the compaction that waits for the filter.
 //! * **Speed.** A filter delays each compaction by its own time per row, and so, at full speed, the
 //!   writers. Keys ascend within a pass, so that a pass can remember its last lookup.
-//! * A filter that cannot decide, e.g. because a read fails, keeps the row. A panic fails the
-//!   compaction.
+//! * A filter that cannot decide, e.g. because a read fails, keeps the row.
+//! * **A panic ends the use of the filter.** What the compaction has written is removed, so that no
+//!   decision of it counts. This compaction is repeated without the filter, and later ones do not
+//!   call it, until it is set again or the table is opened again. The error is a
+//!   [`BackgroundError`](crate::EventKind::BackgroundError) for listeners, and is counted.
 
 use crate::{Entry, Result, Timestamp};
 

@@ -46,6 +46,8 @@ pub(crate) struct Counters {
     pub(crate) filtered: AtomicU64,
     /// Rows whose values the compaction filter changed.
     pub(crate) filter_changes: AtomicU64,
+    /// Compactions that were repeated because the compaction filter panicked.
+    pub(crate) filter_panics: AtomicU64,
     /// Reads of keys whose newest version is an operand of a merge.
     pub(crate) merged_reads: AtomicU64,
     /// Operands that flushes and compactions merged into values or into one another.

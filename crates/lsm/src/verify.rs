@@ -95,6 +95,7 @@ impl Report for Tree {
             ("blob_bytes_written", c.blob_bytes_written.load(Relaxed)),
             ("compaction_filter_drops", c.filtered.load(Relaxed)),
             ("compaction_filter_changes", c.filter_changes.load(Relaxed)),
+            ("compaction_filter_panics", c.filter_panics.load(Relaxed)),
             ("merged_reads", c.merged_reads.load(Relaxed)),
             ("merge_operands_folded", c.operands_folded.load(Relaxed)),
             ("largest_level0_bytes", c.largest_level0_bytes.load(Relaxed)),

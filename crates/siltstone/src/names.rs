@@ -51,6 +51,9 @@ pub(crate) fn spare_of(directory: &str) -> Option<&str> {
 /// The file that lists the tables.
 pub(crate) const CATALOGUE: &str = "CATALOG";
 
+/// The file whose space a store uses to drop or clear a table when the disk is full.
+pub(crate) const RESERVE: &str = "RESERVE";
+
 /// How a catalogue begins that is not encrypted.
 pub(crate) const CATALOGUE_MAGIC: &str = "siltstone-catalogue";
 

@@ -57,7 +57,8 @@ pub struct Corruption {
 /// A file cannot be read or written, or the store has no files.
 pub fn damage(store: &Path, older: &Path, random: &mut Random) -> Result<Corruption> {
     let mut files = tree::files(store)?;
-    files.retain(|file| !file.ends_with("LOCK"));
+    // Neither has content.
+    files.retain(|file| !file.ends_with("LOCK") && !file.ends_with("RESERVE"));
     for _ in 0..1000 {
         let kind = *random.pick(KINDS);
         let file = random.pick(&files).clone();

@@ -13,6 +13,7 @@
 //! | --- | --- |
 //! | [`chart`] | medians of the throughput as bars |
 //! | [`groups`] | the workloads |
+//! | [`libraries`] | one program on our library and on others |
 //! | [`servers`] | our server beside Redis |
 //! | [`record`] | the results in a file, so that a stopped comparison can be resumed |
 //! | [`table`] | medians and spreads as a table |
@@ -22,6 +23,7 @@
 
 pub mod chart;
 pub mod groups;
+pub mod libraries;
 pub mod record;
 pub mod servers;
 pub mod table;

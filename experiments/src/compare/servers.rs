@@ -217,15 +217,17 @@ impl ServerProcess {
     /// CPU time of the process so far.
     fn cpu_seconds(&self) -> f64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
-        stat.ok().and_then(|stat| cpu_ticks(&stat)).unwrap_or(0) as f64
+        stat.ok().and_then(|stat| cpu_ticks(&stat, false)).unwrap_or(0) as f64
             / rustix::param::clock_ticks_per_second() as f64
     }
 }
 
-/// User and system time in a line of `/proc/PID/stat`, whose second field may have spaces.
-fn cpu_ticks(stat: &str) -> Option<u64> {
+/// User and system time of a process in a line of `/proc/PID/stat`, whose second field may have
+/// spaces; or that of its children, and theirs, that have been waited for.
+pub(super) fn cpu_ticks(stat: &str, of_children: bool) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(") ")?;
-    let mut fields = rest.split(' ').skip(11).map(|field| field.parse::<u64>().ok());
+    let first = if of_children { 13 } else { 11 };
+    let mut fields = rest.split(' ').skip(first).map(|field| field.parse::<u64>().ok());
     Some(fields.next()?? + fields.next()??)
 }
 
@@ -265,7 +267,8 @@ mod tests {
         assert_eq!(figures(row), Some([99900.10, 0.415, 1.607]));
         assert_eq!(figures("\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\""), None);
         assert_eq!(figures("Error from server: ERR unknown command"), None);
-        assert_eq!(cpu_ticks("7 (a ) b) S 1 7 7 0 -1 4194560 1 2 3 4 250 50 0 0"), Some(300));
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 1 2 3 4 250 50 7 2 0";
+        assert_eq!([false, true].map(|of| cpu_ticks(stat, of)), [Some(300), Some(9)]);
     }
 
     #[test]

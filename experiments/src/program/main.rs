@@ -5,6 +5,7 @@
 
 mod bench;
 mod compare;
+mod compare_libraries;
 mod compare_servers;
 mod console;
 mod failure;
@@ -31,6 +32,7 @@ enum Command {
     /// Measure an engine and another store under the same workload
     Bench(bench::Bench),
     Compare(compare::Compare),
+    CompareLibraries(compare_libraries::CompareLibraries),
     CompareServers(compare_servers::CompareServers),
 }
 
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Command::Repro(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::Compare(command) => command.run(),
+        Command::CompareLibraries(command) => command.run(),
         Command::CompareServers(command) => command.run(),
     };
     match outcome {

@@ -5,20 +5,25 @@
 //! rows that no older snapshot sees, and may change their values. Operands of merges are folded
 //! before that (`folder`). A value that a table refers to is read only if one of them needs it, or
 //! if its file is collected.
+//!
+//! If the filter panics, its decisions are not trusted: what was written is removed, and the
+//! compaction is repeated without it, as are later ones.
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::{Condvar, Mutex};
 use siltstone_engine::{
-    CompactionFilter, Entry, Error, FilterContent, FilterDecision, FilterPass, FilterRow,
-    MAX_VALUE_BYTES, Purpose, ReadPoint, Result,
+    CompactionFilter, Error, EventKind, FilterDecision, FilterPass, MAX_VALUE_BYTES, Purpose,
+    Result,
 };
 use siltstone_runtime::Priority;
 use siltstone_table::{EntryRef, IterOptions, Kind};
 
 use super::Compaction;
+use super::filter::{Filter, row};
 use super::output::{Output, OutputFiles};
 use crate::blob_ref::BlobRef;
 use crate::engine::Tree;
@@ -71,25 +76,6 @@ impl Subcompactions {
     }
 }
 
-/// The filter of a compaction, and the content that it sees.
-struct Filter {
-    filter: Arc<dyn CompactionFilter>,
-    point: ReadPoint,
-}
-
-/// The content of the table at the point of a compaction.
-struct Content<'a> {
-    tree: &'a Tree,
-    point: &'a ReadPoint,
-    now: u64,
-}
-
-impl FilterContent for Content<'_> {
-    fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.tree.get_unexpired(key, self.point, self.now)
-    }
-}
-
 /// The result of a merge.
 pub(super) struct MergeResult {
     pub(super) written: OutputFiles,
@@ -111,14 +97,37 @@ impl Tree {
         generation: u64,
         compaction: &Compaction,
     ) -> Result<MergeResult> {
+        loop {
+            let filter = self.compaction_filter.lock().clone();
+            let panicked = match self.merge_filtered(generation, compaction, filter.clone()) {
+                (result, None) => return result,
+                (_, Some(panicked)) => panicked,
+            };
+            self.counters.filter_panics.fetch_add(1, Relaxed);
+            self.env.events.emit(|| EventKind::BackgroundError { error: panicked });
+            let mut current = self.compaction_filter.lock();
+            // Unless another one was set meanwhile.
+            if current.as_ref().zip(filter.as_ref()).is_some_and(|(a, b)| Arc::ptr_eq(a, b)) {
+                *current = None;
+            }
+        }
+    }
+
+    /// The same with this filter. The error besides the result says that it has panicked; nothing
+    /// is left of the merge then.
+    fn merge_filtered(
+        &self,
+        generation: u64,
+        compaction: &Compaction,
+        filter: Option<Arc<dyn CompactionFilter>>,
+    ) -> (Result<MergeResult>, Option<Error>) {
         // Before the point: who still sees an entry that has expired by then has not written yet.
         let now = self.env.clock.earliest();
-        let filter = self.compaction_filter.lock().clone();
         let (filter, snapshots) = match filter {
             None => (None, self.snapshots.boundaries(&self.visible)),
             Some(filter) => {
                 let (point, snapshots) = self.snapshots.take_with_boundaries(&self.visible);
-                (Some(Filter { filter, point }), snapshots)
+                (Some(Filter::new(filter, point)), snapshots)
             }
         };
         let version = self.view.load().version.clone();
@@ -159,6 +168,16 @@ impl Tree {
         }
         let results: Vec<_> = done.drain(..).flatten().collect();
         drop(done);
+        let panicked = subcompactions.filter.as_ref().and_then(Filter::panicked);
+        (self.end_merge(&subcompactions, results), panicked)
+    }
+
+    /// Makes the files of all subcompactions durable; if one failed, they are removed.
+    fn end_merge(
+        &self,
+        subcompactions: &Subcompactions,
+        results: Vec<Result<OutputFiles>>,
+    ) -> Result<MergeResult> {
         let written = self.collect_written(results)?;
         let synced = self.vfs.sync_dir(Purpose::Compaction);
         synced.inspect_err(|_| self.remove_written(&written))?;
@@ -210,9 +229,8 @@ impl Tree {
                 return;
             }
             let panicked = || Err(Error::Invalid("a compaction panicked".to_owned()));
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                self.merge_subcompaction(subcompactions, index)
-            }));
+            let result =
+                catch_unwind(AssertUnwindSafe(|| self.merge_subcompaction(subcompactions, index)));
             subcompactions.done.lock()[index] = Some(result.unwrap_or_else(|_| panicked()));
             subcompactions.progress.notify_all();
         }
@@ -266,8 +284,10 @@ impl Tree {
         let mut deletes = DeleteFilter::new(&subcompactions.deletes);
         let filter = subcompactions.filter.as_ref();
         let now = subcompactions.now;
-        let content = filter.map(|Filter { point, .. }| Content { tree: self, point, now });
-        let pass = filter.zip(content.as_ref()).map(|(f, content)| f.filter.begin(content));
+        let content = filter.map(|filter| filter.content(self, now));
+        let pass = filter.zip(content.as_ref());
+        let pass = pass.map(|(filter, content)| Ok((filter, filter.begin(content)?)));
+        let pass = pass.transpose()?;
         let mut kept = KeptEntries {
             subcompactions,
             pass,
@@ -350,7 +370,7 @@ impl Tree {
 /// the filter drops become tombstones, and tombstones that hide nothing are dropped.
 struct KeptEntries<'s, 'o, 't> {
     subcompactions: &'s Subcompactions,
-    pass: Option<Box<dyn FilterPass + 's>>,
+    pass: Option<(&'s Filter, Box<dyn FilterPass + 's>)>,
     output: &'o mut Output<'t>,
     /// Those in the tables.
     entries: u64,
@@ -379,9 +399,9 @@ impl KeptEntries<'_, '_, '_> {
         }
         if !matches!(entry.kind, Kind::Delete | Kind::Merge)
             && retention.is_newest_stripe
-            && let Some(pass) = &mut self.pass
+            && let Some((filter, pass)) = &mut self.pass
         {
-            match pass.decide(row(&entry)) {
+            match filter.decide(pass.as_mut(), row(&entry))? {
                 FilterDecision::Drop => {
                     self.filtered += 1;
                     entry = EntryRef { kind: Kind::Delete, expires_at: 0, value: &[], ..entry };
@@ -421,12 +441,6 @@ impl KeptEntries<'_, '_, '_> {
         let compaction = &self.subcompactions.compaction;
         !compaction.is_bottom() && compaction.may_be_deeper(key)
     }
-}
-
-/// A live entry as the compaction filter sees it.
-fn row<'a>(entry: &EntryRef<'a>) -> FilterRow<'a> {
-    let expires_at = (entry.kind == Kind::PutExpiring).then_some(entry.expires_at);
-    FilterRow { key: entry.key, value: entry.value, expires_at }
 }
 
 /// The sorted runs to merge: each L0 run separately, each deeper level as one. Entries from `end`

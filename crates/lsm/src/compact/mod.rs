@@ -14,6 +14,7 @@
 //! | [`range_deletions`], [`tombstones`], [`tombstone_accounts`], [`blob_gc`] | other reasons |
 //! | [`range`] | compaction of a range of keys, on request |
 //! | [`compaction`] | the inputs of one compaction |
+//! | [`filter`] | the compaction filter of one compaction, and its panics |
 //! | [`merge`], [`output`], [`table_end`], [`blob_writer`] | merging them into tables and blob files |
 //!
 //! This file has the inputs of all compactions that are in progress ([`InProgress`]).
@@ -24,6 +25,7 @@
 mod blob_gc;
 mod blob_writer;
 mod compaction;
+mod filter;
 mod job;
 mod level0;
 mod level_model;

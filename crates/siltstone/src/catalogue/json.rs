@@ -1,10 +1,8 @@
-//! The body of the catalogue as JSON, read and written field by field: without the derive macros of
-//! `serde`, which would be five more crates below every program.
+//! The body of the catalogue as JSON, written and read field by field.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
-
+use super::json_text::{Reader, list, object, string};
 use super::{Catalogue, TableSpec};
 
 const TABLES: &str = "tables";
@@ -19,37 +17,32 @@ const OPTIONS: &str = "options";
 /// The catalogue in JSON, tables first. Empty fields other than these are left out.
 pub(super) fn format(catalogue: &Catalogue) -> String {
     let Catalogue { tables, pending, ids, next_id, places, directories } = catalogue;
-    let mut fields = vec![(TABLES, object(tables, spec))];
+    let mut fields = vec![(TABLES, map(1, tables, spec))];
     if !pending.is_empty() {
-        fields.push((PENDING, pending.iter().cloned().collect()));
+        fields.push((PENDING, list(1, pending.iter().map(|table| string(table)))));
     }
     if !ids.is_empty() {
-        fields.push((IDS, object(ids, |&id| id.into())));
+        fields.push((IDS, map(1, ids, u64::to_string)));
     }
     if *next_id != 0 {
-        fields.push((NEXT_ID, (*next_id).into()));
+        fields.push((NEXT_ID, next_id.to_string()));
     }
     if !places.is_empty() {
-        fields.push((PLACES, object(places, |table| table.clone().into())));
+        fields.push((PLACES, map(1, places, |table| string(table))));
     }
     if !directories.is_empty() {
-        fields.push((DIRECTORIES, object(directories, |directory| directory.clone().into())));
+        fields.push((DIRECTORIES, map(1, directories, |directory| string(directory))));
     }
-    // Line breaks within strings are escaped.
-    let indented = |value: &Value| format!("{value:#}").replace('\n', "\n  ");
-    let fields: Vec<_> =
-        fields.iter().map(|(name, value)| format!("  \"{name}\": {}", indented(value))).collect();
-    format!("{{\n{}\n}}", fields.join(",\n"))
+    object(0, fields)
 }
 
-fn spec(spec: &TableSpec) -> Value {
-    let options = object(&spec.options, |value| value.clone().into());
-    let fields = [(ENGINE, spec.engine.clone().into()), (OPTIONS, options)];
-    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+fn spec(spec: &TableSpec) -> String {
+    let options = map(3, &spec.options, |value| string(value));
+    object(2, [(ENGINE, string(&spec.engine)), (OPTIONS, options)])
 }
 
-fn object<T>(map: &BTreeMap<String, T>, value: impl Fn(&T) -> Value) -> Value {
-    map.iter().map(|(name, of)| (name.clone(), value(of))).collect()
+fn map<T>(level: usize, map: &BTreeMap<String, T>, value: impl Fn(&T) -> String) -> String {
+    object(level, map.iter().map(|(name, of)| (name.as_str(), value(of))))
 }
 
 /// The catalogue in this JSON.
@@ -57,81 +50,66 @@ fn object<T>(map: &BTreeMap<String, T>, value: impl Fn(&T) -> Value) -> Value {
 /// # Errors
 /// What is wrong: no field is unknown or missing, and all have their types.
 pub(super) fn parse(body: &[u8]) -> Result<Catalogue, String> {
-    from_value(serde_json::from_slice(body).map_err(|error| error.to_string())?)
+    let mut reader = Reader::new(body);
+    let catalogue = read(&mut reader)?;
+    reader.end().map(|()| catalogue)
 }
 
 /// The catalogue in the first JSON value of these bytes, whatever follows it.
 pub(super) fn parse_first(body: &[u8]) -> Option<Catalogue> {
-    let first = serde_json::Deserializer::from_slice(body).into_iter().next()?;
-    from_value(first.ok()?).ok()
+    read(&mut Reader::new(body)).ok()
 }
 
-fn from_value(value: Value) -> Result<Catalogue, String> {
+fn read(reader: &mut Reader<'_>) -> Result<Catalogue, String> {
     let mut catalogue = Catalogue::default();
     let mut has_tables = false;
-    for (name, value) in fields("the catalogue", value)? {
+    reader.object("the catalogue", |reader, name| {
         match &*name {
             TABLES => {
-                catalogue.tables = map(TABLES, value, table_spec)?;
+                catalogue.tables = read_map(reader, TABLES, read_spec)?;
                 has_tables = true;
             }
-            PENDING => catalogue.pending = names(value)?,
-            IDS => catalogue.ids = map(IDS, value, number)?,
-            NEXT_ID => catalogue.next_id = number(value)?,
-            PLACES => catalogue.places = map(PLACES, value, text)?,
-            DIRECTORIES => catalogue.directories = map(DIRECTORIES, value, text)?,
+            PENDING => {
+                let pending = &mut catalogue.pending;
+                let read =
+                    |reader: &mut Reader<'_>| reader.string().map(|it| _ = pending.insert(it));
+                reader.list(PENDING, read)?;
+            }
+            IDS => catalogue.ids = read_map(reader, IDS, Reader::number)?,
+            NEXT_ID => catalogue.next_id = reader.number()?,
+            PLACES => catalogue.places = read_map(reader, PLACES, Reader::string)?,
+            DIRECTORIES => catalogue.directories = read_map(reader, DIRECTORIES, Reader::string)?,
             _ => return Err(format!("unknown field '{name}'")),
         }
-    }
+        Ok(())
+    })?;
     if has_tables { Ok(catalogue) } else { Err(format!("no field '{TABLES}'")) }
 }
 
-fn table_spec(value: Value) -> Result<TableSpec, String> {
+fn read_spec(reader: &mut Reader<'_>) -> Result<TableSpec, String> {
     let (mut engine, mut options) = (None, None);
-    for (name, value) in fields("a table", value)? {
+    reader.object("a table", |reader, name| {
         match &*name {
-            ENGINE => engine = Some(text(value)?),
-            OPTIONS => options = Some(map(OPTIONS, value, text)?),
+            ENGINE => engine = Some(reader.string()?),
+            OPTIONS => options = Some(read_map(reader, OPTIONS, Reader::string)?),
             _ => return Err(format!("unknown field '{name}' of a table")),
         }
-    }
+        Ok(())
+    })?;
     match (engine, options) {
         (Some(engine), Some(options)) => Ok(TableSpec { engine, options }),
         _ => Err(format!("a table without '{ENGINE}' or '{OPTIONS}'")),
     }
 }
 
-fn fields(what: &str, value: Value) -> Result<Map<String, Value>, String> {
-    match value {
-        Value::Object(fields) => Ok(fields),
-        _ => Err(format!("{what} is not an object")),
-    }
-}
-
-fn map<T>(
+fn read_map<'a, T>(
+    reader: &mut Reader<'a>,
     what: &str,
-    value: Value,
-    parse: fn(Value) -> Result<T, String>,
+    value: fn(&mut Reader<'a>) -> Result<T, String>,
 ) -> Result<BTreeMap<String, T>, String> {
-    fields(what, value)?.into_iter().map(|(name, value)| Ok((name, parse(value)?))).collect()
-}
-
-fn names(value: Value) -> Result<BTreeSet<String>, String> {
-    match value {
-        Value::Array(names) => names.into_iter().map(text).collect(),
-        _ => Err(format!("'{PENDING}' is not a list")),
-    }
-}
-
-fn text(value: Value) -> Result<String, String> {
-    match value {
-        Value::String(text) => Ok(text),
-        other => Err(format!("{other} is not a string")),
-    }
-}
-
-fn number(value: Value) -> Result<u64, String> {
-    value.as_u64().ok_or_else(|| format!("{value} is not a number of 64 bits"))
+    let mut map = BTreeMap::new();
+    reader.object(what, |reader, name| value(reader).map(|value| _ = map.insert(name, value)))?;
+    Ok(map)
 }
 
 #[cfg(test)]
@@ -145,10 +123,12 @@ mod tests {
             ("{}", "no field 'tables'"),
             (r#"{"tables": {}, "more": 1}"#, "unknown field 'more'"),
             (r#"{"tables": {"t": {"engine": "lsm"}}}"#, "without"),
-            (r#"{"tables": {"t": {"engine": 1, "options": {}}}}"#, "not a string"),
+            (r#"{"tables": {"t": {"engine": 1, "options": {}}}}"#, "no string"),
             (r#"{"tables": {"t": {"engine": "lsm", "options": {}, "x": 1}}}"#, "'x'"),
             (r#"{"tables": {}, "pending": {}}"#, "not a list"),
             (r#"{"tables": {}, "next_id": -1}"#, "64 bits"),
+            (r#"{"tables": {}, "next_id": 18446744073709551616}"#, "64 bits"),
+            (r#"{"tables": {}, "next_id": 1.5}"#, "no ','"),
             (r#"{"tables": {}} {}"#, "trailing"),
         ] {
             let error = parse(body.as_bytes()).unwrap_err();

@@ -27,6 +27,7 @@ use siltstone_vfs::{Mode, Vfs};
 use crate::names::{CATALOGUE as NAME, CATALOGUE_MAGIC as MAGIC, TABLE_PREFIX, spare_of};
 
 mod json;
+mod json_text;
 mod repair;
 
 pub use repair::repair;

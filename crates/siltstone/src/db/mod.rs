@@ -4,6 +4,7 @@
 //! DIR/
 //!   LOCK              held while the store is open
 //!   CATALOG           the list of tables (see `catalogue`)
+//!   RESERVE           space for a drop or a clear when the disk is full (see `reserve`)
 //!   table-NAME/       one directory per table, owned by its engine
 //! ```
 //!
@@ -19,6 +20,7 @@
 //! | `db_options` | the options of opening a store |
 //! | `open` | opening and creating a store |
 //! | `tables` | opening, creating and dropping tables |
+//! | `reserve` | space for a drop or a clear when the disk is full |
 //! | `rename` | renaming a table |
 //! | `table_move` | moving a table to another engine |
 //! | `switch` | the switch of a moved table, and its place in the catalogue |
@@ -57,12 +59,14 @@ mod open;
 mod options;
 mod places;
 mod rename;
+mod reserve;
 mod switch;
 mod table_move;
 mod tables;
 
 pub use db_options::DbOptions;
 pub(crate) use open::refuse_inside;
+use reserve::Reserve;
 pub use table_move::{MoveProgress, TableMove};
 
 /// An open store. Clones share it. [`close`](Db::close), or dropping the last clone and table,
@@ -86,6 +90,7 @@ struct Inner {
     /// What its tables share.
     shared: SharedResources,
     batches: Arc<OpenBatches>,
+    reserve: Reserve,
     open: Mutex<OpenTables>,
     /// Held shared while files of tables are looked up by name, exclusively by the switch of a
     /// table to another engine.

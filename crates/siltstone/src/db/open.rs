@@ -20,7 +20,7 @@ use siltstone_runtime::{Events, Scheduler};
 use siltstone_vfs::{Disk, LockGuard, Overlay, Vfs};
 
 use super::tables::remove_files;
-use super::{Db, DbOptions, Inner, OpenTables};
+use super::{Db, DbOptions, Inner, OpenTables, Reserve};
 use crate::batch::open::OpenBatches;
 use crate::batch::recovery;
 use crate::catalogue::Catalogue;
@@ -172,7 +172,11 @@ impl Db {
         options.env.events = Events::new(listeners, options.env.clock.clone())?;
         let (open, lock) = (Mutex::new(open), Mutex::new(Some(lock)));
         let switches = RwLock::default();
-        let inner = Inner { vfs, path, options, shared, batches, open, switches, lock };
+        let reserve = Reserve::default();
+        if !options.read_only {
+            reserve.fill(vfs.as_ref());
+        }
+        let inner = Inner { vfs, path, options, shared, batches, reserve, open, switches, lock };
         Ok(Db { inner: Arc::new(inner) })
     }
 }

@@ -141,6 +141,10 @@ impl OptionStore for Inner {
         Db { inner: self }.swap_places(first, second)
     }
 
+    fn clear(&self, table: &Table, clear: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.reserve.lend(self.vfs.as_ref(), table.name(), clear)
+    }
+
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self
     }

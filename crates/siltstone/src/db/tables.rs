@@ -57,7 +57,9 @@ impl Db {
             return Err(Error::corruption(path, 0, reason));
         }
         let (catalogue, id) = (&open.catalogue, open.catalogue.ids.get(name).copied());
-        let table = self.open_table(name, catalogue.directory_of(name), &spec, id)?;
+        // A table that is to be cleared must be opened, which takes some space.
+        let open_table = || self.open_table(name, catalogue.directory_of(name), &spec, id);
+        let table = self.inner.reserve.lend(self.inner.vfs.as_ref(), name, open_table)?;
         open.tables.insert(name.to_owned(), table.clone());
         Ok(table)
     }
@@ -140,7 +142,8 @@ impl Db {
     }
 
     /// Removes the table `name` with all of its files, wherever they are. If that is interrupted
-    /// after the catalogue stopped listing the table, the next open removes the rest.
+    /// after the catalogue stopped listing the table, the next open removes the rest. On a full
+    /// disk it uses the space that the store reserves for that. Handles to the table are closed.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is none; I/O errors.
@@ -157,6 +160,7 @@ impl Db {
             match table.engine().close() {
                 // Its files are removed anyway.
                 Err(Error::ReadOnly { .. }) => {}
+                Err(error) if error.is_disk_full() => {}
                 closed => closed?,
             }
         }
@@ -164,12 +168,15 @@ impl Db {
         catalogue.remove_place(name);
         catalogue.pending.insert(directory.clone());
         let vfs = self.inner.vfs.as_ref();
-        open.replace_catalogue(vfs, catalogue.clone())?;
+        let unlist = || open.replace_catalogue(vfs, catalogue.clone());
+        self.inner.reserve.lend(vfs, name, unlist)?;
         // Until then other tables depend on its parts of batches.
         id.into_iter().for_each(|id| self.inner.batches.forget(id));
         remove_files(vfs, &directory)?;
         catalogue.pending.remove(&directory);
-        open.replace_catalogue(vfs, catalogue)
+        open.replace_catalogue(vfs, catalogue)?;
+        self.inner.reserve.fill(vfs);
+        Ok(())
     }
 
     /// The tables whose directories exist but which the catalogue does not list, sorted, as after

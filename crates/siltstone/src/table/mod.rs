@@ -275,7 +275,8 @@ impl Table {
     /// began earlier and has read anything conflicts with it.
     ///
     /// All keys are removed atomically, at a cost nearly independent of their number: one manifest
-    /// edit, or on `skimpy` two checkpoints of the device.
+    /// edit, or on `skimpy` two checkpoints of the device. On a full disk it uses the space that
+    /// the store reserves for that.
     ///
     /// ```
     /// # use siltstone::{Db, DbOptions};
@@ -294,7 +295,10 @@ impl Table {
     /// As [`write`](Self::write).
     pub fn clear(&self) -> Result<()> {
         let _shared = self.key_locks().map(KeyLocks::share_all);
-        self.engine.clear()
+        match self.store() {
+            Some(store) => store.clear(self, &|| self.engine.clear()),
+            None => self.engine.clear(),
+        }
     }
 
     /// Makes every write that has returned durable against a power cut.

@@ -29,6 +29,9 @@ pub(crate) trait OptionStore: Send + Sync {
     /// See [`Table::swap_places`].
     fn swap_places(self: Arc<Self>, first: &Table, second: &Table) -> Result<()>;
 
+    /// See [`Table::clear`]: does `clear`, if need be with the space of the store's reserve.
+    fn clear(&self, table: &Table, clear: &dyn Fn() -> Result<()>) -> Result<()>;
+
     /// The store itself.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }

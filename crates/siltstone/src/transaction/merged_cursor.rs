@@ -1,9 +1,9 @@
 //! A cursor over a range of the engine merged with a transaction's own writes, in both directions.
 //!
 //! ```text
-//!   engine, as of the snapshot    a   c   d       g
-//!   overlay                           c'  d✗  f
-//!   merged                        a   c'      f   g
+//!   engine, as of the snapshot    a   c   d       g   h
+//!   overlay                           c'  d✗  f       h+1
+//!   merged                        a   c'      f   g   h merged with 1
 //! ```
 //!
 //! Forwards the engine's cursor is on its first entry at or after the current key, backwards on its
@@ -18,9 +18,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use siltstone_engine::{Cursor, Entry, KeyRange, Result, Timestamp};
+use siltstone_engine::{Cursor, Entry, KeyRange, MergeOperator, Result, Timestamp};
 
-use super::overlay::Overlay;
+use super::overlay::{Overlay, Written, merged};
 use super::read_set::RangeRead;
 
 /// The cursor. It shows the overlay as of its creation.
@@ -30,10 +30,15 @@ pub(super) struct MergedCursor {
     range: KeyRange,
     read: Arc<Mutex<RangeRead>>,
     now: Timestamp,
+    /// For operands in the overlay.
+    operator: Option<Arc<dyn MergeOperator>>,
     position: Position,
     /// The direction in which `stored` is positioned.
     direction: Option<Direction>,
     key: Vec<u8>,
+    /// The value at `OnMerged`.
+    merged: Vec<u8>,
+    skips_values: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +46,8 @@ enum Position {
     Invalid,
     OnStored,
     OnWritten,
+    /// On operands, whether or not the key is stored.
+    OnMerged,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +63,7 @@ impl MergedCursor {
         range: KeyRange,
         read: Arc<Mutex<RangeRead>>,
         now: Timestamp,
+        operator: Option<Arc<dyn MergeOperator>>,
     ) -> Self {
         MergedCursor {
             stored,
@@ -63,14 +71,32 @@ impl MergedCursor {
             range,
             read,
             now,
+            operator,
             position: Position::Invalid,
             direction: None,
             key: Vec::new(),
+            merged: Vec::new(),
+            skips_values: false,
         }
     }
 
-    fn is_visible(&self, entry: Option<&Entry>) -> bool {
-        entry.is_some_and(|entry| !entry.is_expired(self.now))
+    /// Where the cursor is on a written key, with its merged value, if that is not deleted.
+    fn visible(&self, key: &[u8], written: Written<'_>) -> Result<Option<(Position, Vec<u8>)>> {
+        let operands: &[Vec<u8>] = match written {
+            Written::Value(entry) => {
+                let is_visible = entry.is_some_and(|entry| !entry.is_expired(self.now));
+                return Ok(is_visible.then(|| (Position::OnWritten, Vec::new())));
+            }
+            Written::Operands(_) if self.skips_values => &[],
+            Written::Operands(operands) => operands,
+        };
+        if operands.is_empty() {
+            return Ok(Some((Position::OnMerged, Vec::new())));
+        }
+        let is_stored = self.stored.valid() && self.stored.key() == key;
+        let value = is_stored.then(|| self.stored.value());
+        let merged = merged(self.operator.as_deref(), key, value, operands)?;
+        Ok(Some((Position::OnMerged, merged)))
     }
 
     /// Moves to the first entry from `start` on. `stored` is on its own first such entry.
@@ -82,14 +108,14 @@ impl MergedCursor {
             let written = self.overlay.first_from(from);
             let written = written.filter(|(key, _)| self.range.is_before_end(key));
             let is_stored = self.stored.valid();
-            let Some((key, entry)) =
+            let Some((key, written)) =
                 written.filter(|(key, _)| !is_stored || *key <= self.stored.key())
             else {
                 return Ok(self.move_to_stored(Direction::Forwards));
             };
-            if self.is_visible(entry) {
+            if let Some((position, merged)) = self.visible(key, written)? {
                 self.key = key.to_vec();
-                return Ok(self.move_to_written(Direction::Forwards));
+                return Ok(self.move_to_written(Direction::Forwards, position, merged));
             }
             // Deleted by the transaction, and with it the stored entry of the key.
             if is_stored && self.stored.key() == key {
@@ -108,14 +134,14 @@ impl MergedCursor {
             let written = self.overlay.last_to(to);
             let written = written.filter(|(key, _)| self.range.is_after_start(key));
             let is_stored = self.stored.valid();
-            let Some((key, entry)) =
+            let Some((key, written)) =
                 written.filter(|(key, _)| !is_stored || *key >= self.stored.key())
             else {
                 return Ok(self.move_to_stored(Direction::Backwards));
             };
-            if self.is_visible(entry) {
+            if let Some((position, merged)) = self.visible(key, written)? {
                 self.key = key.to_vec();
-                return Ok(self.move_to_written(Direction::Backwards));
+                return Ok(self.move_to_written(Direction::Backwards, position, merged));
             }
             if is_stored && self.stored.key() == key {
                 self.stored.prev()?;
@@ -160,8 +186,9 @@ impl MergedCursor {
         true
     }
 
-    fn move_to_written(&mut self, direction: Direction) -> bool {
-        self.position = Position::OnWritten;
+    fn move_to_written(&mut self, direction: Direction, at: Position, merged: Vec<u8>) -> bool {
+        self.position = at;
+        self.merged = merged;
         self.cover(direction);
         true
     }
@@ -240,6 +267,7 @@ impl Cursor for MergedCursor {
     }
 
     fn skip_values(&mut self) {
+        self.skips_values = true;
         self.stored.skip_values();
     }
 
@@ -255,6 +283,7 @@ impl Cursor for MergedCursor {
     fn value(&self) -> &[u8] {
         match self.position {
             Position::OnStored => self.stored.value(),
+            Position::OnMerged => &self.merged,
             _ => self.written().map_or(&[], |entry| &entry.value),
         }
     }

@@ -71,6 +71,7 @@ use crate::{Cursor, Iter, Keys, Table};
 use commit_history::Group;
 use manager::ReadView;
 use merged_cursor::MergedCursor;
+use overlay::merged;
 use read_set::ReadSet;
 
 /// A cursor over `range`: the rows of `stored` with `writes` over them. Writes that have expired at
@@ -81,9 +82,9 @@ pub fn overlay_cursor(
     range: KeyRange,
     now: Timestamp,
 ) -> Box<dyn siltstone_engine::Cursor> {
-    // Nobody validates what it reads.
+    // Nobody validates what it reads, and only transactions have operands.
     let read = ReadSet::default().add_range(range.clone());
-    Box::new(MergedCursor::new(stored, writes, range, read, now))
+    Box::new(MergedCursor::new(stored, writes, range, read, now, None))
 }
 
 /// A transaction. Dropping it without [`commit`](Self::commit) discards its writes.
@@ -219,7 +220,8 @@ impl Transaction {
         let stored = self.reader.cursor(stored);
         let read = self.reads.lock().add_range(range);
         let now = self.reader.readers().now();
-        Ok(Box::new(MergedCursor::new(stored, self.writes.clone(), part, read, now)))
+        let operator = self.table.engine().merge_operator();
+        Ok(Box::new(MergedCursor::new(stored, self.writes.clone(), part, read, now, operator)))
     }
 
     read_methods!();
@@ -248,12 +250,12 @@ impl Transaction {
         self.push(Op::Delete { key })
     }
 
-    /// Merges `operand` into the value of `key` by the table's merge operator. In a transaction
-    /// this reads the key: the merged value is written at commit, and another write of the key in
-    /// between is a conflict. [`Table::merge`] reads nothing.
+    /// Merges `operand` into the value of `key` by the table's merge operator, at commit. This
+    /// reads nothing: transactions that merge into the same key do not conflict, but one that has
+    /// read it does. Into a value that the transaction has written, the operand is merged at once.
     ///
     /// # Errors
-    /// As [`put`](Self::put); those of reading the key and of [`Table::merge`].
+    /// As [`put`](Self::put), and those of [`Table::merge`].
     pub fn merge(&mut self, key: &[u8], operand: &[u8]) -> Result<()> {
         let engine = self.table.engine();
         if !engine.capabilities().merge {
@@ -262,12 +264,17 @@ impl Transaction {
         let operator = engine.merge_operator().ok_or_else(merge_operator::no_operator)?;
         merge_operator::check_operand(operator.as_ref(), key, operand)?;
         entry::check_key(key)?;
-        let before = self.entry(key)?;
-        let value = before.as_ref().map(|entry| entry.value.as_slice());
-        let merged = operator.full_merge(key, value, &[operand]);
-        let merged = merged.map_err(|reason| merge_operator::failure(key, &reason))?;
+        entry::check_value(operand, engine.capabilities().max_value_bytes)?;
+        let Some(written) = self.writes.get(key) else {
+            Arc::make_mut(&mut self.writes).merge(key, operand);
+            return Ok(());
+        };
+        let now = self.reader.readers().now();
+        let before = written.filter(|entry| !entry.is_expired(now));
+        let value = before.map(|entry| entry.value.as_slice());
+        let value = merged(Some(operator.as_ref()), key, value, &[operand])?;
         let expires_at = before.and_then(|entry| entry.expires_at);
-        self.push(Op::Put { key, value: &merged, expires_at })
+        self.push(Op::Put { key, value: &value, expires_at })
     }
 
     fn push(&mut self, op: Op<'_>) -> Result<()> {
@@ -279,8 +286,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Adds all writes of a batch, which must not delete ranges. Its merges read their keys: see
-    /// [`merge`](Self::merge).
+    /// Adds all writes of a batch, which must not delete ranges.
     ///
     /// # Errors
     /// `Invalid` for a range deletion; a key or a value over its limit. Nothing has changed then.
@@ -349,6 +355,13 @@ impl Reads for Transaction {
         }
         // Even if the read fails: the caller has observed the failure.
         self.reads.lock().add_key(key);
+        let operands = self.writes.operands(key);
+        if !operands.is_empty() {
+            let value = self.table.engine().get_at(key, &point)?.map(|entry| entry.value);
+            let operator = self.table.engine().merge_operator();
+            visit(&merged(operator.as_deref(), key, value.as_deref(), operands)?, None);
+            return Ok(true);
+        }
         let mut expires_at = None;
         let is_there = self.table.engine().lookup(key, Some(&point), &mut |value, expiry| {
             expires_at = expiry;

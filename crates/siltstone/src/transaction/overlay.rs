@@ -10,13 +10,18 @@
 //!   merged          a'      d'             g      i
 //! ```
 //!
-//! Invariant: what is written to a key after the deletion of a range is in `keys`; what was written
-//! before it is not.
+//! Operands for keys whose value the overlay does not have are apart from `keys`: they are merged
+//! into what is stored.
+//!
+//! Invariants: what is written to a key after the deletion of a range is in `keys`; what was
+//! written before it is not. A key with operands is neither in `keys` nor in a deleted range.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use siltstone_engine::{BatchOp, Entry, KeyRange, Op, WriteBatch};
+use siltstone_engine::{
+    BatchOp, Entry, KeyRange, MergeOperator, Op, Result, WriteBatch, merge_operator,
+};
 
 /// The write set for one table: an entry or a removal per key.
 #[derive(Debug, Clone, Default)]
@@ -25,6 +30,8 @@ pub struct Overlay {
     /// Ranges that were deleted before `keys` were written: the end by the start; `None`: no end.
     /// They are not empty, disjoint, and none begins where another one ends.
     deleted: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// The operands of each key, the oldest first; there is at least one.
+    operands: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
     bytes: usize,
     /// All keys of the table were removed before `keys` were written.
     is_cleared: bool,
@@ -33,8 +40,18 @@ pub struct Overlay {
 /// A deleted range: its start and, unless it has none, its end, which is not in it.
 pub type DeletedRange<'a> = (&'a [u8], Option<&'a [u8]>);
 
+/// What was written to a key.
+#[derive(Clone, Copy)]
+pub(super) enum Written<'a> {
+    /// An entry, or a removal.
+    Value(Option<&'a Entry>),
+    /// Operands for what is stored.
+    Operands(&'a [Vec<u8>]),
+}
+
 impl Overlay {
-    /// What the transaction wrote to `key`, or `None` if it did not write it.
+    /// What the transaction wrote to `key`, or `None` if it did not write it, or has operands for
+    /// it.
     pub fn get(&self, key: &[u8]) -> Option<Option<&Entry>> {
         let written = self.keys.get(key).map(Option::as_ref);
         written.or_else(|| self.deletes(key).then_some(None))
@@ -45,14 +62,19 @@ impl Overlay {
         self.is_cleared || self.deleted_range_of(key).is_some()
     }
 
+    /// The operands for what is stored under `key`, the oldest first.
+    pub(super) fn operands(&self, key: &[u8]) -> &[Vec<u8>] {
+        self.operands.get(key).map_or(&[], Vec::as_slice)
+    }
+
     /// Number of written keys.
     pub fn len(&self) -> usize {
-        self.keys.len()
+        self.keys.len() + self.operands.len()
     }
 
     /// Whether there are no writes.
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.deleted.is_empty() && !self.is_cleared
+        self.len() == 0 && self.deleted.is_empty() && !self.is_cleared
     }
 
     /// Removes all keys of the table. [`to_batch`](Self::to_batch) then has only later writes:
@@ -78,9 +100,30 @@ impl Overlay {
             Op::Delete { .. } => None,
         };
         let value_bytes = |entry: &Option<Entry>| entry.as_ref().map_or(0, |e| e.value.len());
+        self.forget_operands(op.key());
         self.bytes += op.key().len() + value_bytes(&entry);
         if let Some(replaced) = self.keys.insert(op.key().to_vec(), entry) {
             self.bytes -= op.key().len() + value_bytes(&replaced);
+        }
+    }
+
+    /// Adds an operand for what is stored under a key whose value the overlay does not have: see
+    /// [`get`](Self::get).
+    pub(super) fn merge(&mut self, key: &[u8], operand: &[u8]) {
+        debug_assert!(self.get(key).is_none(), "the value is known");
+        self.bytes += operand.len();
+        match self.operands.get_mut(key) {
+            Some(operands) => operands.push(operand.to_vec()),
+            None => {
+                self.bytes += key.len();
+                self.operands.insert(key.to_vec(), vec![operand.to_vec()]);
+            }
+        }
+    }
+
+    fn forget_operands(&mut self, key: &[u8]) {
+        if let Some(operands) = self.operands.remove(key) {
+            self.bytes -= key.len() + operands.iter().map(Vec::len).sum::<usize>();
         }
     }
 
@@ -120,6 +163,9 @@ impl Overlay {
             let entry = self.keys.remove(&key).flatten();
             self.bytes -= key.len() + entry.map_or(0, |entry| entry.value.len());
         }
+        let merged: Vec<_> =
+            self.operands.range::<[u8], _>(bounds).map(|(key, _)| key.clone()).collect();
+        merged.iter().for_each(|key| self.forget_operands(key));
     }
 
     /// Adds the writes of a batch, besides merges.
@@ -173,7 +219,7 @@ impl Overlay {
         parts
     }
 
-    /// The written keys at or after `from`, in order.
+    /// The written keys at or after `from` besides those with operands, in order.
     pub fn from<'a>(
         &'a self,
         from: &[u8],
@@ -181,7 +227,7 @@ impl Overlay {
         self.keys.range(from.to_vec()..).map(|(key, entry)| (key.as_slice(), entry.as_ref()))
     }
 
-    /// The written keys of a range, in order, from both ends.
+    /// The written keys of a range besides those with operands, in order, from both ends.
     pub fn range<'a>(
         &'a self,
         range: &KeyRange,
@@ -198,15 +244,19 @@ impl Overlay {
     }
 
     /// The first written key from `start` on.
-    pub(super) fn first_from(&self, start: Bound<&[u8]>) -> Option<(&[u8], Option<&Entry>)> {
-        let (key, entry) = self.keys.range::<[u8], _>((start, Bound::Unbounded)).next()?;
-        Some((key, entry.as_ref()))
+    pub(super) fn first_from(&self, start: Bound<&[u8]>) -> Option<(&[u8], Written<'_>)> {
+        let bounds = (start, Bound::Unbounded);
+        let value = self.keys.range::<[u8], _>(bounds).next().map(of_value);
+        let merged = self.operands.range::<[u8], _>(bounds).next().map(of_operands);
+        value.into_iter().chain(merged).min_by_key(|(key, _)| *key)
     }
 
     /// The last written key up to `end`.
-    pub(super) fn last_to(&self, end: Bound<&[u8]>) -> Option<(&[u8], Option<&Entry>)> {
-        let (key, entry) = self.keys.range::<[u8], _>((Bound::Unbounded, end)).next_back()?;
-        Some((key, entry.as_ref()))
+    pub(super) fn last_to(&self, end: Bound<&[u8]>) -> Option<(&[u8], Written<'_>)> {
+        let bounds = (Bound::Unbounded, end);
+        let value = self.keys.range::<[u8], _>(bounds).next_back().map(of_value);
+        let merged = self.operands.range::<[u8], _>(bounds).next_back().map(of_operands);
+        value.into_iter().chain(merged).max_by_key(|(key, _)| *key)
     }
 
     /// All writes as one batch, without the removal of all keys.
@@ -221,8 +271,32 @@ impl Overlay {
                 None => batch.delete(key),
             };
         }
+        for (key, operands) in &self.operands {
+            operands.iter().for_each(|operand| _ = batch.merge(key, operand));
+        }
         batch
     }
+}
+
+fn of_value<'a>((key, entry): (&'a Vec<u8>, &'a Option<Entry>)) -> (&'a [u8], Written<'a>) {
+    (key, Written::Value(entry.as_ref()))
+}
+
+fn of_operands<'a>((key, of): (&'a Vec<u8>, &'a Vec<Vec<u8>>)) -> (&'a [u8], Written<'a>) {
+    (key, Written::Operands(of))
+}
+
+/// The value of `key` after operands, the oldest first, by the table's operator.
+pub(super) fn merged(
+    operator: Option<&dyn MergeOperator>,
+    key: &[u8],
+    value: Option<&[u8]>,
+    operands: &[impl AsRef<[u8]>],
+) -> Result<Vec<u8>> {
+    let operator = operator.ok_or_else(merge_operator::no_operator)?;
+    let operands: Vec<_> = operands.iter().map(AsRef::as_ref).collect();
+    let merged = operator.full_merge(key, value, &operands);
+    merged.map_err(|reason| merge_operator::failure(key, &reason))
 }
 
 #[cfg(test)]

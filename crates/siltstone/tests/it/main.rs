@@ -15,6 +15,8 @@ mod drop_table;
 mod events;
 mod everyday_calls;
 mod expired_entries;
+mod full_disk;
+mod lean_build;
 mod malformed_records;
 mod merge_operators;
 mod mixed_engines;

@@ -282,7 +282,7 @@ fn batch_over_tables_merges_in_both() {
 }
 
 #[test]
-fn transaction_reads_its_own_merges_and_conflicts_with_others() {
+fn transaction_reads_its_own_merges_and_a_reader_conflicts_with_others() {
     let scratch = tempfile::tempdir().unwrap();
     let (_db, table) = counter(&scratch.path().join("s"));
     add(&table, b"k", 1);
@@ -315,4 +315,124 @@ fn transaction_reads_its_own_merges_and_conflicts_with_others() {
     assert!(transaction.contains_key(b"new").unwrap());
     transaction.commit(Durability::Buffered).unwrap();
     assert_eq!(sum(&table, b"k"), Some(23));
+}
+
+#[test]
+fn transactions_that_merge_without_reading_do_not_conflict() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (db, table) = counter(&scratch.path().join("s"));
+    let log = lsm(&db, "log");
+    log.set_merge_operator(Some(Arc::new(MergeAppend::new(b"")))).unwrap();
+    let merging = |by: i64, text: &[u8]| {
+        let mut transaction = db.transaction(&[&table, &log]).unwrap();
+        transaction.table(&table).unwrap().merge(b"k", &by.to_le_bytes()).unwrap();
+        transaction.table(&log).unwrap().merge(b"k", text).unwrap();
+        transaction
+    };
+    let (first, second) = (merging(1, b"a"), merging(10, b"b"));
+    let mut reader = merging(100, b"c");
+    assert!(reader.table(&log).unwrap().contains_key(b"k").unwrap());
+    let mut over_one = table.transaction().unwrap();
+    over_one.merge(b"k", &1000i64.to_le_bytes()).unwrap();
+    // Operands follow each other in the order of the commits.
+    second.commit(Durability::Synced).unwrap();
+    over_one.commit(Durability::Buffered).unwrap();
+    first.commit(Durability::Buffered).unwrap();
+    let refused = reader.commit(Durability::Buffered);
+    assert!(matches!(&refused, Err(Error::Conflict { key }) if key == b"k"), "{refused:?}");
+    assert_eq!(sum(&table, b"k"), Some(1011));
+    assert_eq!(log.get(b"k").unwrap().as_deref(), Some(&b"ba"[..]));
+}
+
+#[test]
+fn blind_merge_into_a_value_that_does_not_merge_fails_the_read_and_not_the_commit() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (_db, table) = counter(&scratch.path().join("s"));
+    table.put(b"k", b"text").unwrap();
+    let mut transaction = table.transaction().unwrap();
+    transaction.merge(b"k", &[0; 8]).unwrap();
+    let reason = invalid(transaction.get(b"k"));
+    assert!(reason.contains("'k'") && reason.contains("4 bytes"), "{reason}");
+    invalid(transaction.iter().unwrap().collect::<Result<Vec<_>>>());
+    assert_eq!(transaction.keys().unwrap().count(), 1);
+    transaction.commit(Durability::Buffered).unwrap();
+    invalid(table.get(b"k"));
+    // The operand is merged at once into what the transaction has written itself.
+    let mut transaction = table.transaction().unwrap();
+    transaction.put(b"k", b"again").unwrap();
+    invalid(transaction.merge(b"k", &[0; 8]));
+    transaction.delete(b"k").unwrap();
+    transaction.merge(b"k", &7i64.to_le_bytes()).unwrap();
+    transaction.commit(Durability::Buffered).unwrap();
+    assert_eq!(sum(&table, b"k"), Some(7));
+}
+
+/// Random puts, deletes and merges of a transaction: every read of it agrees with a model, and so
+/// does the table after the commit.
+#[test]
+fn random_merges_of_a_transaction_are_shown_by_all_of_its_reads() {
+    let scratch = tempfile::tempdir().unwrap();
+    let db = Db::open_or_create(scratch.path().join("s"), DbOptions::default()).unwrap();
+    let table = lsm(&db, "t");
+    table.set_merge_operator(Some(Arc::new(MergeAppend::new(b"+")))).unwrap();
+    let mut rng = siltstone_testkit::TestRng::new(5);
+    let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    for round in 0..200 {
+        let mut transaction = table.transaction().unwrap();
+        for step in 0..rng.below(12) {
+            let key = vec![b'a' + rng.below(10) as u8];
+            let value = format!("{round}.{step}").into_bytes();
+            match rng.below(4) {
+                0 => {
+                    transaction.put(&key, &value).unwrap();
+                    model.insert(key, value);
+                }
+                1 => {
+                    transaction.delete(&key).unwrap();
+                    model.remove(&key);
+                }
+                _ => {
+                    transaction.merge(&key, &value).unwrap();
+                    let merged = match model.get(&key) {
+                        Some(before) => [before, &b"+"[..], &value].concat(),
+                        None => value,
+                    };
+                    model.insert(key, merged);
+                }
+            }
+        }
+        let pair = |entry: Result<(Vec<u8>, siltstone::Entry)>| {
+            entry.map(|(key, entry)| (key, entry.value)).unwrap()
+        };
+        let expected: Vec<_> = model.clone().into_iter().collect();
+        let backwards: Vec<_> = expected.iter().rev().cloned().collect();
+        assert_eq!(transaction.iter().unwrap().map(pair).collect::<Vec<_>>(), expected);
+        assert_eq!(transaction.iter().unwrap().rev().map(pair).collect::<Vec<_>>(), backwards);
+        let keys = transaction.keys().unwrap().collect::<Result<Vec<_>>>().unwrap();
+        assert_eq!(keys, model.keys().cloned().collect::<Vec<_>>());
+        assert_eq!(transaction.len().unwrap(), model.len() as u64);
+        for key in b'a'..=b'j' {
+            let found = transaction.get(&[key]).unwrap();
+            assert_eq!(found.as_ref(), model.get(&[key][..]));
+            assert_eq!(transaction.contains_key(&[key]).unwrap(), found.is_some());
+        }
+        // There and back across every key.
+        let mut cursor = transaction.cursor().unwrap();
+        for at in 0..expected.len() {
+            let key = cursor.next().unwrap().unwrap().key.to_vec();
+            assert_eq!(key, expected[at].0);
+            if let Some(before) = at.checked_sub(1) {
+                let shown = cursor.prev().unwrap().unwrap();
+                assert_eq!((shown.key, shown.value), (&*expected[before].0, &*expected[before].1));
+                let shown = cursor.next().unwrap().unwrap();
+                assert_eq!((shown.key, shown.value), (&*expected[at].0, &*expected[at].1));
+            }
+        }
+        drop(cursor);
+        transaction.commit(Durability::Buffered).unwrap();
+        assert_eq!(table.iter().unwrap().map(pair).collect::<Vec<_>>(), expected);
+        if round % 40 == 0 {
+            table.compact_range::<&[u8]>(..).unwrap();
+        }
+    }
 }

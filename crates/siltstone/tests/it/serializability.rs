@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::support::open;
 use siltstone::{
-    Durability, Engine, Error, Result, Snapshot, SystemClock, Table, Transaction,
+    Durability, Engine, Error, MergeAppend, Result, Snapshot, SystemClock, Table, Transaction,
     TransactionOptions,
 };
 use siltstone_testkit::serial::{self, Event, Session, Store, Witness, edn, random};
@@ -67,6 +67,15 @@ impl Session for Open {
         }
     }
 
+    fn append(&mut self, key: &[u8], bytes: &[u8]) -> Result<bool> {
+        match self {
+            Open::Transaction(transaction) if transaction.table().engine().capabilities().merge => {
+                transaction.merge(key, bytes).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
+
     fn commit(self: Box<Self>, durability: Durability) -> Result<()> {
         match *self {
             Open::Snapshot(_) => Ok(()),
@@ -121,6 +130,9 @@ fn concurrent_histories_are_strictly_serializable() {
             Some(witness) => witness.clone(),
             None => open(name, options),
         };
+        if engine.capabilities().merge {
+            engine.set_merge_operator(Some(Arc::new(MergeAppend::new(b"")))).unwrap();
+        }
         let clock = Arc::new(SystemClock);
         let table = TestedTable(Table::with("t", engine, clock, &limits));
         let threads = 2 + TestRng::of(case.seed, 99).below(4);

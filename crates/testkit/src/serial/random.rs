@@ -3,7 +3,8 @@
 //! ```text
 //!   keys        a few lists and registers: a new set every 48 transactions of a thread, so that
 //!               there are always missing keys
-//!   transaction 1 to 5 of: read a list, append to one, scan lists, read or write a register
+//!   transaction 1 to 5 of: read a list, append to one, scan lists, read or write a register;
+//!               half of the appends do not read the list, if the store has such
 //!   a third     read-only, at a snapshot
 //!   plain       a put of a register outside of any transaction; a get of one
 //! ```
@@ -67,6 +68,14 @@ pub trait Session {
     /// # Errors
     /// The store's.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Appends to the value of a key without reading it; returns whether the store can do that.
+    ///
+    /// # Errors
+    /// The store's.
+    fn append(&mut self, _key: &[u8], _bytes: &[u8]) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Commits.
     ///
@@ -212,6 +221,11 @@ impl Worker<'_> {
                 }
                 _ => {
                     let (key, version) = (self.list(set), self.versions.fetch_add(1, SeqCst));
+                    let is_blind = self.rng.one_in(2);
+                    if is_blind && session.append(&key_bytes(key), &version.to_le_bytes())? {
+                        events.push(Event::Append(key, version));
+                        continue;
+                    }
                     let mut list = session.get(&key_bytes(key))?.unwrap_or_default();
                     events.push(Event::List(key, elements(&list)));
                     list.extend_from_slice(&version.to_le_bytes());

@@ -148,13 +148,13 @@ fn wrong(what: &str, answer: &Answer) -> Stop {
     Stop::Finding(format!("{what}: {}", answer.summary()))
 }
 
-/// The first file that has changed, except the lock.
+/// The first file that has changed, except the lock and the reserve.
 fn changed(
     before: &std::collections::BTreeMap<std::path::PathBuf, u64>,
     after: &std::collections::BTreeMap<std::path::PathBuf, u64>,
 ) -> Option<std::path::PathBuf> {
     let files = before.keys().chain(after.keys());
-    let mut files = files.filter(|file| !file.ends_with("LOCK"));
+    let mut files = files.filter(|file| !file.ends_with("LOCK") && !file.ends_with("RESERVE"));
     files.find(|file| before.get(*file) != after.get(*file)).cloned()
 }
 
