@@ -113,6 +113,24 @@ static inline handle_result db_open(const char *path, const siltstone_options *o
   return (handle_result){error, db};
 }
 
+static inline handle_result reader_open(const char *path, const siltstone_options *options) {
+  siltstone_reader *reader = NULL;
+  siltstone_error *error = siltstone_reader_open(path, options, &reader);
+  return (handle_result){error, reader};
+}
+
+static inline result reader_catch_up(const siltstone_reader *reader) {
+  result r = {0};
+  r.error = siltstone_reader_catch_up(reader, &r.flag);
+  return r;
+}
+
+static inline handle_result reader_table(const siltstone_reader *reader, const char *name) {
+  siltstone_table *table = NULL;
+  siltstone_error *error = siltstone_reader_table(reader, name, &table);
+  return (handle_result){error, table};
+}
+
 static inline handle_result table_open(const siltstone_db *db, const char *name) {
   siltstone_table *table = NULL;
   siltstone_error *error = siltstone_table_open(db, name, &table);
@@ -240,10 +258,66 @@ static inline result table_compare_and_swap(const siltstone_table *table, const 
   return r;
 }
 
+static inline result table_try_write(const siltstone_table *table, const siltstone_batch *batch) {
+  result r = {0};
+  r.error = siltstone_table_try_write(table, batch, &r.flag);
+  return r;
+}
+
 static inline result table_stats(const siltstone_table *table) {
   result r = {0};
   r.error = siltstone_table_stats(table, &r.data);
   return r;
+}
+
+/* The arguments of a merge callback. */
+typedef struct {
+  bool is_partial;
+  const char *key, *value;
+  size_t key_len, value_len, operand_count;
+  const char *const *operands;
+  const size_t *operand_lens;
+  siltstone_merge_output *output;
+} merge_call;
+
+/* Functions in Go. The argument of callbacks is a cgo.Handle: a number, not a pointer. */
+extern bool siltstoneGoMerge(uintptr_t operator, merge_call *call);
+extern void siltstoneGoEvent(uintptr_t listener, siltstone_event *event);
+extern void siltstoneGoForget(uintptr_t handle);
+
+static inline bool go_merge(void *arg, const char *key, size_t key_len, const char *value,
+                            size_t value_len, size_t operand_count, const char *const *operands,
+                            const size_t *operand_lens, siltstone_merge_output *output) {
+  merge_call call = {false, key, value, key_len, value_len, operand_count, operands, operand_lens, output};
+  return siltstoneGoMerge((uintptr_t)arg, &call);
+}
+
+static inline bool go_partial_merge(void *arg, const char *key, size_t key_len, const char *value,
+                                    size_t value_len, size_t operand_count,
+                                    const char *const *operands, const size_t *operand_lens,
+                                    siltstone_merge_output *output) {
+  merge_call call = {true, key, value, key_len, value_len, operand_count, operands, operand_lens, output};
+  return siltstoneGoMerge((uintptr_t)arg, &call);
+}
+
+static inline void go_event(void *arg, const siltstone_event *event) {
+  siltstoneGoEvent((uintptr_t)arg, (siltstone_event *)event);
+}
+
+static inline void go_forget(void *arg) {
+  siltstoneGoForget((uintptr_t)arg);
+}
+
+static inline siltstone_error *options_add_merge_operator(siltstone_options *options,
+                                                          const char *table, const char *name,
+                                                          bool is_partial, uintptr_t operator) {
+  return siltstone_options_add_merge_operator(options, table, name, go_merge,
+                                              is_partial ? go_partial_merge : NULL,
+                                              (void *)operator, go_forget);
+}
+
+static inline siltstone_error *options_add_listener(siltstone_options *options, uintptr_t listener) {
+  return siltstone_options_add_listener(options, go_event, (void *)listener, go_forget);
 }
 
 #endif

@@ -29,20 +29,33 @@ func OpenOrCreate(path string, options *Options) (*DB, error) {
 }
 
 func open(path string, options *Options, create bool) (*DB, error) {
+	opened, err := openWith(path, options, func(path *C.char, options *C.siltstone_options) C.handle_result {
+		return C.db_open(path, options, C.bool(create))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &DB{newHandle(opened, "store", true, func(db unsafe.Pointer) {
+		C.siltstone_db_free((*C.siltstone_db)(db))
+	})}, nil
+}
+
+// openWith calls open with a path and options for the C library.
+func openWith(
+	path string, options *Options, open func(*C.char, *C.siltstone_options) C.handle_result,
+) (unsafe.Pointer, error) {
 	if err := checkText(path, "path"); err != nil {
 		return nil, err
 	}
 	text := C.CString(path)
 	defer C.free(unsafe.Pointer(text))
-	built := options.build()
-	defer C.siltstone_options_free(built)
-	opened := C.db_open(text, built, C.bool(create))
-	if err := check(opened.error); err != nil {
+	built, err := options.build()
+	if err != nil {
 		return nil, err
 	}
-	return &DB{newHandle(opened.handle, "store", true, func(db unsafe.Pointer) {
-		C.siltstone_db_free((*C.siltstone_db)(db))
-	})}, nil
+	defer C.siltstone_options_free(built)
+	opened := open(text, built)
+	return opened.handle, check(opened.error)
 }
 
 func (db *DB) c() *C.siltstone_db { return (*C.siltstone_db)(db.pointer) }
@@ -196,6 +209,26 @@ func (db *DB) write(batches map[*Table]*Batch, synced C.bool) error {
 	}
 	return check(C.siltstone_write(db.c(), C.size_t(len(tables)), unsafe.SliceData(cTables),
 		unsafe.SliceData(cBatches), synced))
+}
+
+// withTables calls the C library with tables of the store.
+func (db *DB) withTables(tables []*Table, call func([]*C.siltstone_table) *C.siltstone_error) error {
+	if err := db.acquire(); err != nil {
+		return err
+	}
+	defer db.release()
+	acquired := make([]*C.siltstone_table, len(tables))
+	for i, table := range tables {
+		if slices.Contains(tables[:i], table) {
+			return &Error{Code: ErrInvalid, Message: "a table is given twice"}
+		}
+		if err := table.acquire(); err != nil {
+			return err
+		}
+		defer table.release()
+		acquired[i] = table.c()
+	}
+	return check(call(acquired))
 }
 
 // Sync makes every write that has returned, to any table, durable against a power cut.

@@ -21,9 +21,34 @@ func (t *Table) Snapshot() (*Snapshot, error) {
 	if err := check(created.error); err != nil {
 		return nil, err
 	}
-	return &Snapshot{reads{newHandle(created.handle, "snapshot", true, func(snapshot unsafe.Pointer) {
+	return newSnapshot(created.handle), nil
+}
+
+func newSnapshot(snapshot unsafe.Pointer) *Snapshot {
+	return &Snapshot{reads{newHandle(snapshot, "snapshot", true, func(snapshot unsafe.Pointer) {
 		C.siltstone_snapshot_free((*C.siltstone_snapshot)(snapshot))
-	}), C.OF_SNAPSHOT}}, nil
+	}), C.OF_SNAPSHOT}}
+}
+
+// Snapshots returns snapshots of several tables as of one moment, in the order of the tables. It
+// waits for the writes in progress on these tables.
+//
+// Errors: [ErrUnsupported] unless all tables are on lsm; [ErrInvalid] for a table of another store,
+// or one that is there twice; [ErrClosed].
+func (db *DB) Snapshots(tables ...*Table) ([]*Snapshot, error) {
+	created := make([]*C.siltstone_snapshot, len(tables))
+	err := db.withTables(tables, func(tables []*C.siltstone_table) *C.siltstone_error {
+		return C.siltstone_snapshot_create_all(db.c(), C.size_t(len(tables)),
+			unsafe.SliceData(tables), unsafe.SliceData(created))
+	})
+	if err != nil {
+		return nil, err
+	}
+	snapshots := make([]*Snapshot, len(tables))
+	for i, snapshot := range created {
+		snapshots[i] = newSnapshot(unsafe.Pointer(snapshot))
+	}
+	return snapshots, nil
 }
 
 // Sequence returns the sequence number up to which the snapshot shows writes: a change feed resumes

@@ -137,6 +137,22 @@ func (t *Table) write(batch *Batch, synced C.bool) error {
 	})
 }
 
+// TryWrite is Write, unless the write would have to wait: for background work, for another writer, or
+// beside open transactions. Then it reports false, and nothing was written: call Write where waiting
+// is allowed. lsm, trie and silt; on the other engines always false.
+func (t *Table) TryWrite(batch *Batch) (bool, error) {
+	if err := t.acquire(); err != nil {
+		return false, err
+	}
+	defer t.release()
+	var written C.result
+	err := batch.use(func() *C.siltstone_error {
+		written = C.table_try_write(t.c(), batch.c())
+		return written.error
+	})
+	return bool(written.flag), err
+}
+
 // Clear removes every key, durably. Earlier snapshots still show the keys.
 func (t *Table) Clear() error {
 	if err := t.acquire(); err != nil {

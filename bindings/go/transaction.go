@@ -29,9 +29,13 @@ func (t *Table) Begin() (*Transaction, error) {
 	if err := check(begun.error); err != nil {
 		return nil, err
 	}
-	return &Transaction{reads{newHandle(begun.handle, "transaction", false, func(tx unsafe.Pointer) {
+	return newTransaction(begun.handle), nil
+}
+
+func newTransaction(transaction unsafe.Pointer) *Transaction {
+	return &Transaction{reads{newHandle(transaction, "transaction", false, func(tx unsafe.Pointer) {
 		C.siltstone_transaction_free((*C.siltstone_transaction)(tx))
-	}), C.OF_TRANSACTION}}, nil
+	}), C.OF_TRANSACTION}}
 }
 
 func (tx *Transaction) c() *C.siltstone_transaction { return (*C.siltstone_transaction)(tx.pointer) }
@@ -124,26 +128,29 @@ func (t *Table) TransactSync(work func(*Transaction) error) error {
 }
 
 func (t *Table) transact(work, commit func(*Transaction) error) error {
+	return retry(func() error {
+		tx, err := t.Begin()
+		if err != nil {
+			return err
+		}
+		defer tx.Close()
+		if err := work(tx); err != nil {
+			return err
+		}
+		return commit(tx)
+	})
+}
+
+// retry runs try again after errors that are retryable.
+func retry(try func() error) error {
 	limit := firstPause
-	for try := 1; ; try++ {
-		err := t.try(work, commit)
+	for tries := 1; ; tries++ {
+		err := try()
 		var failed *Error
-		if err == nil || try == maxTries || !errors.As(err, &failed) || !failed.IsRetryable() {
+		if err == nil || tries == maxTries || !errors.As(err, &failed) || !failed.IsRetryable() {
 			return err
 		}
 		time.Sleep(rand.N(limit))
 		limit = min(2*limit, maxPause)
 	}
-}
-
-func (t *Table) try(work, commit func(*Transaction) error) error {
-	tx, err := t.Begin()
-	if err != nil {
-		return err
-	}
-	defer tx.Close()
-	if err := work(tx); err != nil {
-		return err
-	}
-	return commit(tx)
 }

@@ -28,6 +28,16 @@ export interface OpenOptions extends AbstractOpenOptions {
   maxOpenFiles?: number
   /** Bytes of the block cache, in place of the table's option `cache`. */
   cacheBytes?: number
+  /**
+   * Keys of an encrypted store, each of 32 bytes from a secure random number generator: the current one,
+   * then those of older files. Default: the store is not encrypted.
+   */
+  encryptionKeys?: Buffer[]
+  /**
+   * Reads the store beside the process that writes it, without its lock, as of the opening and of each
+   * `catchUp`; writes are refused. Default: false.
+   */
+  reader?: boolean
 }
 
 /** Options of a write. */
@@ -36,9 +46,14 @@ export interface WriteOptions {
   sync?: boolean
 }
 
-export type PutOptions<K, V> = AbstractPutOptions<K, V> & WriteOptions
+/** When a value expires: a time, or milliseconds since 1970. An operation of a batch has it, too. */
+export interface ExpiryOptions {
+  expiresAt?: Date | number
+}
+
+export type PutOptions<K, V> = AbstractPutOptions<K, V> & WriteOptions & ExpiryOptions
 export type DelOptions<K> = AbstractDelOptions<K> & WriteOptions
-export type BatchOptions<K, V> = AbstractBatchOptions<K, V> & WriteOptions
+export type BatchOptions<K, V> = AbstractBatchOptions<K, V> & WriteOptions & ExpiryOptions
 
 /** Options of a change feed. */
 export interface ChangeOptions {
@@ -121,6 +136,23 @@ export class SiltstoneLevel<K = string, V = string>
    * resume after its `sequence`.
    */
   changes<KX = K, VX = V> (since?: number, options?: ChangeOptions): Changes<KX, VX>
+
+  /**
+   * Sets a key to a value if its value is `expected`, and returns whether it was. `undefined` is no value:
+   * expected, a missing key; as the new value, the key is removed.
+   */
+  compareAndSwap<KX = K, VX = V> (
+    key: KX,
+    expected: VX | undefined,
+    value: VX | undefined,
+    options?: { keyEncoding?: string, valueEncoding?: string }
+  ): Promise<boolean>
+
+  /**
+   * Shows what the writing process has written since, in later reads, and returns whether there is
+   * anything. Iterators and snapshots stay as they are. With the option `reader` only.
+   */
+  catchUp (): Promise<boolean>
 
   /** Runs flushes and compactions until none is due. */
   maintain (): Promise<void>

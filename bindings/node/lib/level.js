@@ -44,7 +44,14 @@ class SiltstoneLevel extends AbstractLevel {
       createIfMissing: true,
       errorIfExists: true,
       additionalMethods: {
-        changes: true, checkpoint: true, compactRange: true, maintain: true, stats: true, sync: true
+        catchUp: true,
+        changes: true,
+        checkpoint: true,
+        compactRange: true,
+        compareAndSwap: true,
+        maintain: true,
+        stats: true,
+        sync: true
       }
     }, options)
     this._location = location
@@ -55,6 +62,10 @@ class SiltstoneLevel extends AbstractLevel {
     // That of the writes at once, in bytes, since one of them gave way to the event loop.
     this._costAtOnce = 0
     this._whenIdle = null
+    // With the option `reader`: `_db` is a reader then. Its tables before the last catch-up are freed
+    // when no call is running.
+    this._isReader = false
+    this._oldTables = []
   }
 
   get location () {
@@ -70,19 +81,36 @@ class SiltstoneLevel extends AbstractLevel {
     if (!exists && !options.createIfMissing) {
       throw new Error(`the store ${location} does not exist, and createIfMissing is not set`)
     }
+    if (!exists && options.reader) throw new Error(`${location} is not a store`)
     if (!exists && !options.readOnly) fs.mkdirSync(path.dirname(location), { recursive: true })
     const storeOptions = optionsOf(options)
     const db = [null]
+    const open = options.reader ? 'reader_open' : exists ? 'open' : 'open_or_create'
     try {
-      await library.later(exists ? 'open' : 'open_or_create', location, storeOptions, db)
+      for (const key of options.encryptionKeys || []) {
+        library.now('options_add_key', storeOptions, key, key.length)
+      }
+      await library.later(open, location, storeOptions, db)
     } finally {
       library.options_free(storeOptions)
     }
+    this._isReader = Boolean(options.reader)
+    this._name = options.table || 'level'
     const table = [null]
+    if (options.reader) {
+      try {
+        await library.later('reader_table', db[0], this._name, table)
+      } catch (error) {
+        library.reader_free(db[0])
+        throw error
+      }
+      this._db = db[0]
+      this._table = table[0]
+      return
+    }
     const tableOptions = Object.entries(options.tableOptions || {}).map(([k, v]) => `${k}=${v}`)
-    const name = options.table || 'level'
     try {
-      await library.later('table_open_or_create', db[0], name, ENGINE, tableOptions,
+      await library.later('table_open_or_create', db[0], this._name, ENGINE, tableOptions,
         tableOptions.length, table)
     } catch (error) {
       await library.later('close', db[0]).catch(() => {})
@@ -96,11 +124,12 @@ class SiltstoneLevel extends AbstractLevel {
   async _close () {
     await this._idle()
     try {
-      await library.later('close', this._db)
+      if (!this._isReader) await library.later('close', this._db)
     } finally {
       await this._idle()
       library.table_free(this._table)
-      library.db_free(this._db)
+      if (this._isReader) library.reader_free(this._db)
+      else library.db_free(this._db)
       this._table = this._db = null
     }
   }
@@ -120,7 +149,10 @@ class SiltstoneLevel extends AbstractLevel {
       // It may have been a write.
       this._gets.close()
       this._calls--
-      if (this._calls === 0 && this._whenIdle) this._whenIdle()
+      if (this._calls === 0) {
+        this._oldTables.splice(0).forEach(library.table_free)
+        if (this._whenIdle) this._whenIdle()
+      }
     }
   }
 
@@ -195,7 +227,7 @@ class SiltstoneLevel extends AbstractLevel {
   }
 
   _put (key, value, options) {
-    return this._batch([{ type: 'put', key, value }], options)
+    return this._batch([{ type: 'put', key, value, expiresAt: options.expiresAt }], options)
   }
 
   _del (key, options) {
@@ -206,9 +238,11 @@ class SiltstoneLevel extends AbstractLevel {
     const batch = library.batch_create()
     try {
       let bytes = 0
-      for (const { type, key, value } of operations) {
+      for (const { type, key, value, expiresAt } of operations) {
         if (type === 'put') {
-          library.now('batch_put', batch, key, key.length, value, value.length)
+          const entry = [batch, key, key.length, value, value.length]
+          if (expiresAt === undefined) library.now('batch_put', ...entry)
+          else library.now('batch_put_until', ...entry, milliseconds(expiresAt))
           bytes += key.length + value.length
         } else {
           library.now('batch_delete', batch, key, key.length)
@@ -284,6 +318,47 @@ class SiltstoneLevel extends AbstractLevel {
     return new SiltstoneChanges(this, since, options)
   }
 
+  // Sets a key to a value if its value is the expected one, and returns whether it was. `undefined`
+  // is no value.
+  async compareAndSwap (key, expected, value, options = {}) {
+    this._assertOpen()
+    const keyEncoding = this.keyEncoding(options.keyEncoding)
+    const valueEncoding = this.valueEncoding(options.valueEncoding)
+    const encoded = keyEncoding.encode(key)
+    const prefixed = Buffer.from(this.prefixKey(encoded, keyEncoding.format, true))
+    // Memory of no bytes has no address, which would be no value.
+    const bytes = value => {
+      if (value === undefined) return [null, 0]
+      const content = Buffer.from(valueEncoding.encode(value))
+      return [content.length > 0 ? content : Buffer.alloc(1), content.length]
+    }
+    const isSwapped = [false]
+    this._writes++
+    try {
+      await this._later('table_compare_and_swap', this._table, prefixed, prefixed.length,
+        ...bytes(expected), ...bytes(value), isSwapped)
+    } finally {
+      this._writes--
+    }
+    return isSwapped[0]
+  }
+
+  // Shows what the writing process has written since, in later reads, and returns whether there is
+  // anything. With the option `reader` only.
+  async catchUp () {
+    this._assertOpen()
+    if (!this._isReader) throw notSupported('catchUp', 'needs the option reader')
+    const hasChanged = [false]
+    await this._later('reader_catch_up', this._db, hasChanged)
+    if (!hasChanged[0]) return false
+    const table = [null]
+    await this._later('reader_table', this._db, this._name, table)
+    this._oldTables.push(this._table)
+    this._table = table[0]
+    this._gets.close()
+    return true
+  }
+
   // Runs flushes and compactions until none is due.
   async maintain () {
     this._assertOpen()
@@ -313,6 +388,7 @@ class SiltstoneLevel extends AbstractLevel {
   // Copies the store into a new directory while it is in use.
   async checkpoint (directory) {
     this._assertOpen()
+    if (this._isReader) throw notSupported('checkpoint', 'is not for a reader')
     await this._later('checkpoint', this._db, path.resolve(directory))
   }
 
@@ -330,6 +406,19 @@ class SiltstoneLevel extends AbstractLevel {
     error.code = 'LEVEL_DATABASE_NOT_OPEN'
     throw error
   }
+}
+
+function notSupported (name, reason) {
+  const error = new Error(`${name} ${reason}`)
+  error.code = 'LEVEL_NOT_SUPPORTED'
+  return error
+}
+
+// A time for the library: a Date, or milliseconds since 1970.
+function milliseconds (time) {
+  const number = Number(time)
+  if (!(number >= 0)) throw new TypeError(`'expiresAt' is ${time}, which is not a time`)
+  return BigInt(Math.max(1, Math.min(Math.floor(number), Number.MAX_SAFE_INTEGER)))
 }
 
 function optionsOf ({ readOnly, threads, maxOpenFiles, cacheBytes }) {

@@ -49,6 +49,7 @@ const PROCEDURES = {
   options_set_max_open_files: [HANDLE, 'size_t'],
   options_set_read_only: [HANDLE, 'bool'],
   options_set_threads: [HANDLE, 'size_t'],
+  reader_free: [HANDLE],
   snapshot_free: [HANDLE],
   table_free: [HANDLE]
 }
@@ -56,6 +57,7 @@ const PROCEDURES = {
 // Functions that return an error, or null.
 const FALLIBLE = {
   batch_put: [HANDLE, ...BYTES, ...BYTES],
+  batch_put_until: [HANDLE, ...BYTES, ...BYTES, 'uint64_t'],
   batch_delete: [HANDLE, ...BYTES],
   changes_next: [HANDLE, 'uint64_t', OUT_BOOL],
   checkpoint: [HANDLE, 'str'],
@@ -66,9 +68,14 @@ const FALLIBLE = {
   cursor_skip_values: [HANDLE],
   open: ['str', HANDLE, OUT_HANDLE],
   open_or_create: ['str', HANDLE, OUT_HANDLE],
+  options_add_key: READ,
+  reader_catch_up: [HANDLE, OUT_BOOL],
+  reader_open: ['str', HANDLE, OUT_HANDLE],
+  reader_table: [HANDLE, 'str', OUT_HANDLE],
   snapshot_create: [HANDLE, OUT_HANDLE],
   table_changes: [HANDLE, 'uint64_t', 'bool', OUT_HANDLE],
   table_clear: [HANDLE],
+  table_compare_and_swap: [HANDLE, ...BYTES, ...BYTES, ...BYTES, OUT_BOOL],
   table_compact_range: [HANDLE, ...BYTES, ...BYTES],
   table_delete_range: [HANDLE, ...BYTES, ...BYTES],
   table_maintain: [HANDLE],

@@ -2,7 +2,8 @@
 
 // The test suite of abstract-level, and what it does not cover.
 
-const { execFileSync, spawnSync } = require('child_process')
+const { execFileSync, spawn, spawnSync } = require('child_process')
+const crypto = require('crypto')
 const fs = require('fs')
 const os = require('os')
 const path = require('path')
@@ -331,6 +332,92 @@ test('writes in a stall wait on another thread', async t => {
   await Promise.all(puts)
   t.is((await db.keys().all()).length, 300)
   await db.close()
+})
+
+test('value expires at its time, by put and in a batch', async t => {
+  const db = new SiltstoneLevel(location())
+  const hour = 3600_000
+  await db.put('past', '1', { expiresAt: Date.now() - hour })
+  await db.put('future', '2', { expiresAt: new Date(Date.now() + hour) })
+  await db.batch([
+    { type: 'put', key: 'gone', value: '3', expiresAt: 1 },
+    { type: 'put', key: 'kept', value: '4' }
+  ])
+  t.same(await db.iterator().all(), [['future', '2'], ['kept', '4']])
+  const error = await db.put('k', 'v', { expiresAt: NaN }).then(() => null, error => error)
+  t.ok(error instanceof TypeError)
+  await db.close()
+})
+
+test('compare and swap changes a key with the expected value alone', async t => {
+  const db = new SiltstoneLevel(location())
+  await db.open()
+  t.ok(await db.compareAndSwap('k', undefined, ''))
+  t.notOk(await db.compareAndSwap('k', undefined, '1'))
+  t.ok(await db.compareAndSwap('k', '', '1'))
+  t.notOk(await db.compareAndSwap('k', '', '2'))
+  const json = db.sublevel('json', { valueEncoding: 'json' })
+  await json.put('k', { n: 1 })
+  t.is(await db.get('k'), '1')
+  t.ok(await db.compareAndSwap('k', '1', undefined))
+  t.is(await db.get('k'), undefined)
+  await db.close()
+})
+
+test('encrypted store opens with its key alone', async t => {
+  const where = location()
+  const keys = [crypto.randomBytes(32), crypto.randomBytes(32)]
+  let db = new SiltstoneLevel(where, { encryptionKeys: [keys[0]] })
+  const secret = 'a sentence that is not on the disk'
+  await db.put('k', secret, { sync: true })
+  await db.close()
+  const files = fs.readdirSync(where, { recursive: true }).map(file => path.join(where, file))
+  const contents = files.filter(file => fs.statSync(file).isFile()).map(file => fs.readFileSync(file))
+  t.ok(contents.length > 0 && !contents.some(content => content.includes(secret)))
+  for (const encryptionKeys of [undefined, [keys[1]], [Buffer.from('short')]]) {
+    db = new SiltstoneLevel(where, { encryptionKeys })
+    t.ok(await db.open().then(() => null, error => error.cause.code.startsWith('SILTSTONE_')))
+  }
+  db = new SiltstoneLevel(where, { encryptionKeys: [keys[1], keys[0]] })
+  t.is(await db.get('k'), secret)
+  await db.close()
+})
+
+test('reader in another process catches up with the writer', async t => {
+  const db = new SiltstoneLevel(location())
+  await db.put('k', '1')
+  const program = `
+    const { SiltstoneLevel } = require(${JSON.stringify(path.dirname(__dirname))})
+    const db = new SiltstoneLevel(process.argv[1], { reader: true })
+    const codeOf = promise => promise.then(() => null, error => error.code)
+    async function main () {
+      await db.open()
+      const iterator = db.iterator()
+      console.log(await db.get('k'), await codeOf(db.put('k', '')), await codeOf(db.checkpoint('c')))
+      for await (const _ of process.stdin) break
+      const caughtUp = [await db.catchUp(), await db.catchUp()]
+      console.log(...caughtUp, await db.get('k'), db.getSync('k'), await iterator.all())
+      await iterator.close()
+      await db.close()
+    }
+    main()`
+  const reading = spawn(process.execPath, ['-e', program, db.location])
+  reading.stderr.pipe(process.stderr)
+  let output = ''
+  for await (const text of reading.stdout) {
+    output += text
+    if (!output.endsWith('\n')) continue
+    if (output.split('\n').length > 2) break
+    await db.put('k', '2')
+    reading.stdin.write('\n')
+  }
+  t.is(output, "1 SILTSTONE_REFUSED LEVEL_NOT_SUPPORTED\ntrue false 2 2 [ [ 'k', '1' ] ]\n")
+  t.is((await db.catchUp().then(() => null, error => error)).code, 'LEVEL_NOT_SUPPORTED')
+  reading.stdin.end()
+  await db.close()
+  const missing = await new SiltstoneLevel(location(), { reader: true }).open()
+    .then(() => null, error => error)
+  t.ok(missing.cause.message.includes('is not a store'), missing.cause.message)
 })
 
 test('declared types are those of every public call', { skip: !hasTypeScript() }, t => {

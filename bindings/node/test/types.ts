@@ -13,6 +13,8 @@ export async function store (location: string): Promise<void> {
     threads: 2,
     maxOpenFiles: 100,
     cacheBytes: 1 << 20,
+    encryptionKeys: [Buffer.alloc(32)],
+    reader: false,
     createIfMissing: true,
     errorIfExists: false,
     keyEncoding: 'utf8'
@@ -26,6 +28,12 @@ export async function store (location: string): Promise<void> {
   await db.checkpoint(where + status)
   await db.sync()
   await db.maintain()
+  const hasChanged: boolean = await db.catchUp()
+  const isSwapped: boolean = await db.compareAndSwap('a', undefined, 'b')
+  await db.compareAndSwap<Buffer, Buffer>(Buffer.from('a'), Buffer.from('b'), undefined, {
+    keyEncoding: 'buffer', valueEncoding: 'buffer'
+  })
+  await db.put('a', `${hasChanged} ${isSwapped}`, { expiresAt: new Date(), sync: true })
   await db.compactRange()
   await db.compactRange({ gte: 'a', lt: 'b' })
   await db.compactRange<Buffer>({ gte: Buffer.from('a'), keyEncoding: 'buffer' })

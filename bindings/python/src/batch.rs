@@ -107,6 +107,17 @@ impl Batch {
         Ok(())
     }
 
+    /// Applies the operations, buffered, and removes them, unless the write would have to wait:
+    /// then nothing is written, and False is returned.
+    fn try_write(&mut self, py: Python<'_>) -> PyResult<bool> {
+        let Batch { table, writes, .. } = &*self;
+        let is_written = py.detach(|| table.try_write(writes)).map_err(raise)?;
+        if is_written {
+            self.writes.clear();
+        }
+        Ok(is_written)
+    }
+
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
     }

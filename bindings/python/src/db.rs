@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::exceptions::PyKeyError;
@@ -11,9 +12,15 @@ use serde::Serialize;
 use siltstone::{DbBatch, DbOptions, Env, maintenance};
 
 use crate::batch::Batch;
+use crate::bytes::Bytes;
+use crate::db_transaction::DbTransaction;
 use crate::detached::Detached;
 use crate::errors::{invalid, raise};
+use crate::listener::Listener;
+use crate::options;
+use crate::snapshot::Snapshot;
 use crate::table::{Table, durability};
+use crate::transaction;
 
 /// An open store: a mapping from names to tables, and a context manager that closes it.
 #[pyclass(module = "siltstone", frozen)]
@@ -23,7 +30,8 @@ pub(crate) struct Db(Detached<siltstone::Db>);
 #[pyfunction]
 #[pyo3(signature = (
     path, *, create = true, read_only = false, direct_reads = false, threads = None,
-    max_open_files = None, cache_bytes = None, idle = 300.0, transaction_memory_bytes = None
+    max_open_files = None, cache_bytes = None, idle = 300.0, transaction_memory_bytes = None,
+    keys = None, merge_operators = None, listener = None
 ))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn open(
@@ -37,8 +45,21 @@ pub(crate) fn open(
     cache_bytes: Option<u64>,
     idle: f64,
     transaction_memory_bytes: Option<usize>,
+    keys: Option<Vec<Bytes<'_>>>,
+    merge_operators: Option<BTreeMap<String, Bound<'_, PyAny>>>,
+    listener: Option<Py<PyAny>>,
 ) -> PyResult<Db> {
-    let mut options = DbOptions { read_only, direct_reads, cache_bytes, ..DbOptions::default() };
+    let mut options = DbOptions {
+        read_only,
+        direct_reads,
+        cache_bytes,
+        encryption: options::encryption(&keys.unwrap_or_default())?,
+        merge_operators: options::merge_operators(merge_operators.unwrap_or_default())?,
+        ..DbOptions::default()
+    };
+    if let Some(listener) = listener {
+        options.listeners.push(Arc::new(Listener(listener)));
+    }
     if let Some(threads) = threads {
         if !(1..=256).contains(&threads) {
             return Err(invalid("threads must be from 1 to 256"));
@@ -132,6 +153,45 @@ impl Db {
         py.detach(|| self.0.write(&whole, durability(sync))).map_err(raise)?;
         batches.iter_mut().for_each(|batch| batch.forget());
         Ok(())
+    }
+
+    /// Snapshots of several tables as of one moment, in the order of the tables.
+    fn snapshots(&self, py: Python<'_>, tables: Vec<Bound<'_, Table>>) -> PyResult<Vec<Snapshot>> {
+        let tables: Vec<_> = tables.iter().map(|table| table.get().handle()).collect();
+        let snapshots = py.detach(|| {
+            let snapshot = self.0.snapshot(&tables)?;
+            tables.iter().map(|table| snapshot.table(table).cloned()).collect::<Result<Vec<_>, _>>()
+        });
+        Ok(snapshots.map_err(raise)?.into_iter().map(Snapshot::new).collect())
+    }
+
+    /// Begins a transaction over several tables.
+    #[pyo3(signature = (tables, *, sync = false))]
+    fn transaction(
+        &self,
+        py: Python<'_>,
+        tables: Vec<Bound<'_, Table>>,
+        sync: bool,
+    ) -> PyResult<DbTransaction> {
+        let tables: Vec<_> = tables.iter().map(|table| table.get().handle().clone()).collect();
+        DbTransaction::begin(py, &self.0, &tables, durability(sync))
+    }
+
+    /// Runs `work` with a transaction over several tables, commits it, and returns what `work`
+    /// returned; runs it again after a conflict.
+    #[pyo3(signature = (tables, work, *, tries = 16, sync = false))]
+    fn transact<'py>(
+        &self,
+        py: Python<'py>,
+        tables: Vec<Bound<'py, Table>>,
+        work: &Bound<'py, PyAny>,
+        tries: u32,
+        sync: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let tables: Vec<_> = tables.iter().map(|table| table.get().handle().clone()).collect();
+        let begin =
+            || Bound::new(py, DbTransaction::begin(py, &self.0, &tables, durability(sync))?);
+        transaction::transact(py, begin, |transaction| transaction.get(), work, tries)
     }
 
     /// The bytes of the files of each table.

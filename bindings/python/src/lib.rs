@@ -17,6 +17,9 @@
 //! | [`batch`] | write batches |
 //! | [`snapshot`] | reads at a point in time |
 //! | [`transaction`] | transactions and their retries |
+//! | [`db_transaction`] | transactions over several tables |
+//! | [`reader`] | readers beside the writing process |
+//! | [`options`], [`merge_operator`], [`listener`] | what a store is opened with |
 //! | [`reads`] | the reads that tables, snapshots and transactions have in common |
 //! | [`iterate`] | iterators over entries, keys and values |
 //! | [`changes`] | change feeds |
@@ -27,9 +30,14 @@ mod batch;
 mod bytes;
 mod changes;
 mod db;
+mod db_transaction;
 mod detached;
 mod errors;
 mod iterate;
+mod listener;
+mod merge_operator;
+mod options;
+mod reader;
 mod reads;
 mod snapshot;
 mod sorted_file;
@@ -46,6 +54,8 @@ mod _siltstone {
     #[pymodule_export]
     use crate::db::{Db, open, repair, verify};
     #[pymodule_export]
+    use crate::db_transaction::DbTransaction;
+    #[pymodule_export]
     use crate::errors::{
         BelowWatermarkError, ChangesUnavailableError, ClosedError, ConflictError, CorruptionError,
         Error, ExpiredError, InvalidError, IoError, LockedError, OptionsError, ReadOnlyError,
@@ -53,6 +63,10 @@ mod _siltstone {
     };
     #[pymodule_export]
     use crate::iterate::Entries;
+    #[pymodule_export]
+    use crate::listener::Event;
+    #[pymodule_export]
+    use crate::reader::{DbReader, open_reader};
     #[pymodule_export]
     use crate::snapshot::Snapshot;
     #[pymodule_export]

@@ -36,6 +36,10 @@ impl Table {
         Table(Detached::new(table))
     }
 
+    pub(crate) fn handle(&self) -> &siltstone::Table {
+        &self.0
+    }
+
     fn read<R>(
         &self,
         read: impl FnOnce(&siltstone::Table) -> Result<R, Error>,
@@ -217,7 +221,8 @@ impl Table {
         tries: u32,
         sync: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        transaction::transact(py, &self.0, work, tries, sync)
+        let begin = || Bound::new(py, self.transaction(py, sync)?);
+        transaction::transact(py, begin, |transaction| transaction.get(), work, tries)
     }
 
     /// Removes a range of keys, at a cost independent of their number.

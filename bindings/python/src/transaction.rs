@@ -11,7 +11,6 @@ use crate::bytes::{Bytes, expiry};
 use crate::errors::{is_retryable, raise};
 use crate::iterate::{Entries, Part};
 use crate::reads::{self, Reads, mapping_reads};
-use crate::table::durability;
 
 /// Reads as of the beginning, and writes that are applied together if nothing that was read has
 /// changed. A mapping, and a context manager that commits.
@@ -20,11 +19,33 @@ pub(crate) struct Transaction {
     /// `None` after the end.
     open: Mutex<Option<siltstone::Transaction>>,
     durability: Durability,
+    /// Of a transaction over several tables, which commits it.
+    is_part: bool,
+}
+
+/// What ends by a commit or a rollback, whichever comes first.
+pub(crate) trait Ending: Sync {
+    /// Commits. `None` if it had already ended: the caller decides whether that is an error.
+    fn end(&self) -> Option<Result<(), Error>>;
+
+    /// Discards all writes.
+    fn discard(&self);
 }
 
 impl Transaction {
     pub(crate) fn begin(table: &siltstone::Table, durability: Durability) -> Result<Self, Error> {
-        Ok(Transaction { open: Mutex::new(Some(table.transaction()?)), durability })
+        let open = Mutex::new(Some(table.transaction()?));
+        Ok(Transaction { open, durability, is_part: false })
+    }
+
+    /// The transaction on one table of a transaction over several.
+    pub(crate) fn part(part: siltstone::Transaction, durability: Durability) -> Self {
+        Transaction { open: Mutex::new(Some(part)), durability, is_part: true }
+    }
+
+    /// The transaction, which has ended for Python.
+    pub(crate) fn take(&self) -> Option<siltstone::Transaction> {
+        self.lock().take()
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<siltstone::Transaction>> {
@@ -44,16 +65,24 @@ impl Transaction {
     ) -> Result<R, Error> {
         change(self.lock().as_mut().ok_or_else(ended)?)
     }
+}
 
-    /// Commits the transaction. `None` if it had already ended: the caller decides whether that is
-    /// an error.
+impl Ending for Transaction {
     fn end(&self) -> Option<Result<(), Error>> {
-        let transaction = self.lock().take();
-        transaction.map(|transaction| transaction.commit(self.durability))
+        if self.is_part {
+            return Some(Err(Error::Invalid(
+                "the transaction over several tables commits this one".to_owned(),
+            )));
+        }
+        self.take().map(|transaction| transaction.commit(self.durability))
+    }
+
+    fn discard(&self) {
+        drop(self.take());
     }
 }
 
-fn ended() -> Error {
+pub(crate) fn ended() -> Error {
     Error::Invalid("the transaction has ended; begin a new one".to_owned())
 }
 
@@ -112,7 +141,7 @@ impl Transaction {
 
     /// Discards all writes.
     fn rollback(&self, py: Python<'_>) {
-        py.detach(|| drop(self.lock().take()));
+        py.detach(|| self.discard());
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -135,25 +164,24 @@ impl Transaction {
     }
 }
 
-/// Runs `work` in a transaction and commits it. After a conflict it does both again, up to `tries`
-/// times in all.
-pub(crate) fn transact<'py>(
+/// Runs `work` in a transaction that `begin` begins, and commits it. After a conflict it does both
+/// again, up to `tries` times in all.
+pub(crate) fn transact<'py, T: Ending>(
     py: Python<'py>,
-    table: &siltstone::Table,
+    begin: impl Fn() -> PyResult<Bound<'py, T>>,
+    get: for<'t> fn(&'t Bound<'py, T>) -> &'t T,
     work: &Bound<'py, PyAny>,
     tries: u32,
-    is_synced: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let retry = Retry { tries, ..Retry::default() };
     let attempt = || {
-        let begun = py.detach(|| Transaction::begin(table, durability(is_synced)));
-        let transaction = Bound::new(py, begun.map_err(raise)?)?;
-        let result = work.call1((&transaction,));
-        let transaction = transaction.get();
+        let transaction = begin()?;
+        let result = work.call1((transaction.as_any(),));
+        let transaction = get(&transaction);
         match result {
             // The function may have committed it or rolled it back itself.
             Ok(_) => py.detach(|| transaction.end().unwrap_or(Ok(()))).map_err(raise)?,
-            Err(_) => transaction.rollback(py),
+            Err(_) => py.detach(|| transaction.discard()),
         }
         result
     };

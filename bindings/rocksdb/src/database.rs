@@ -52,7 +52,12 @@ pub struct Wanted {
 impl Wanted {
     /// The default column family alone.
     pub fn default_family(options: &Options) -> Vec<Self> {
-        vec![Wanted { name: DEFAULT_NAME.to_owned(), options: options.clone(), ttl: None }]
+        vec![Self::family(DEFAULT_NAME, options)]
+    }
+
+    /// A column family without a time to live.
+    pub fn family(name: &str, options: &Options) -> Self {
+        Wanted { name: name.to_owned(), options: options.clone(), ttl: None }
     }
 
     /// Column families of the caller.
@@ -114,16 +119,26 @@ impl Database {
         let cache_bytes = db_options.cache_bytes.filter(|_| is_read_only);
         let db_options = DbOptions { read_only: is_read_only, cache_bytes, ..db_options };
         let db = Db::open_or_create(path, db_options)?;
+        let opened = Self::of_store(db, options, wanted, families, is_read_only, path)?;
+        note_open(path, &opened.0.families);
+        Ok(opened)
+    }
+
+    /// The database in a store, which is closed after an error.
+    pub fn of_store(
+        db: Db,
+        options: &Options,
+        wanted: &[Wanted],
+        families: Arc<Families>,
+        is_read_only: bool,
+        path: &str,
+    ) -> Result<(Self, Vec<Handle>), Failure> {
         let opened = open_table(&db, options, is_read_only, path).and_then(|table| {
             let store = Store::Own(db.clone(), table);
             Self::open_families(store, options, wanted, families, is_read_only, path)
         });
-        match &opened {
-            Ok((database, _)) => note_open(path, &database.families),
-            // The error of opening is the one that counts.
-            Err(_) => drop(db.close()),
-        }
-        opened
+        // The error of opening is the one that counts.
+        opened.inspect_err(|_| drop(db.close()))
     }
 
     /// Opens a database for reading, also beside the process that writes it.

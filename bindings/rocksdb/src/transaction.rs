@@ -35,6 +35,8 @@ use crate::read_options::ReadOptions;
 use crate::scalars::{HasScalars, Plain};
 use crate::shell::Shell;
 
+#[cfg(test)]
+mod power_cuts;
 pub(crate) mod prepared;
 
 /// A transaction.

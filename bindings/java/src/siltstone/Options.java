@@ -4,10 +4,16 @@ import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_BOOLEAN;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandle;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 
 /** Options of opening a store. New ones have the defaults. One thread at a time may use them. */
 public final class Options {
@@ -21,6 +27,20 @@ public final class Options {
   private static final MethodHandle SET_IDLE_MS = setter("idle_ms", JAVA_LONG);
   private static final MethodHandle SET_TRANSACTION_MEMORY_BYTES =
       setter("transaction_memory_bytes", JAVA_LONG);
+  private static final MethodHandle ADD_KEY =
+      Library.fallible("options_add_key", ADDRESS, ADDRESS, JAVA_LONG);
+  private static final MethodHandle ADD_MERGE_OPERATOR =
+      Library.fallible(
+          "options_add_merge_operator",
+          ADDRESS,
+          ADDRESS,
+          ADDRESS,
+          ADDRESS,
+          ADDRESS,
+          ADDRESS,
+          ADDRESS);
+  private static final MethodHandle ADD_LISTENER =
+      Library.fallible("options_add_listener", ADDRESS, ADDRESS, ADDRESS, ADDRESS);
 
   private boolean readOnly;
   private boolean directReads;
@@ -29,6 +49,9 @@ public final class Options {
   private long cacheBytes;
   private Duration idle = Duration.ofMinutes(5);
   private Long transactionMemoryBytes;
+  private final List<byte[]> keys = new ArrayList<>();
+  private final Map<String, MergeOperator> mergeOperators = new TreeMap<>();
+  private final List<Consumer<Event>> listeners = new ArrayList<>();
 
   /** The defaults. */
   public Options() {}
@@ -90,6 +113,39 @@ public final class Options {
     return this;
   }
 
+  /**
+   * Adds a key of an encrypted store: 32 bytes from a secure random number generator. The first one
+   * encrypts a new store and new files; the others are those of existing files, after the key was
+   * replaced. Default: the store is not encrypted.
+   */
+  public Options key(byte[] key) {
+    if (key.length != 32) {
+      throw new SiltstoneException(
+          Code.INVALID, "a key has 32 bytes, and this one has " + key.length);
+    }
+    keys.add(key.clone());
+    return this;
+  }
+
+  /**
+   * Sets the merge operator of a table, which must be on lsm. It is needed at each open: without it
+   * keys with operands cannot be read.
+   */
+  public Options mergeOperator(String table, MergeOperator operator) {
+    mergeOperators.put(table, operator);
+    return this;
+  }
+
+  /**
+   * Adds a listener for the events of all tables: flushes, compactions, write stalls, failures and
+   * damage. It gets one event after the other on a thread of the store, may take its time and use
+   * the store, but must not close it. {@link Store#close} waits until it has got all of them.
+   */
+  public Options listener(Consumer<Event> listener) {
+    listeners.add(listener);
+    return this;
+  }
+
   private static long milliseconds(Duration duration) {
     return TimeUnit.MILLISECONDS.convert(duration);
   }
@@ -118,7 +174,40 @@ public final class Options {
     if (transactionMemoryBytes != null) {
       Library.call(SET_TRANSACTION_MEMORY_BYTES, options, transactionMemoryBytes);
     }
+    try {
+      addObjects(options);
+    } catch (Throwable thrown) {
+      free(options);
+      throw thrown;
+    }
     return options;
+  }
+
+  /** Adds keys, merge operators and listeners. */
+  private void addObjects(MemorySegment options) {
+    try (Arena arena = Arena.ofConfined()) {
+      for (byte[] key : keys) {
+        Library.run(ADD_KEY, options, Library.bytes(arena, key), (long) key.length);
+      }
+      for (Map.Entry<String, MergeOperator> entry : mergeOperators.entrySet()) {
+        MergeOperator operator = entry.getValue();
+        MemorySegment table = Library.text(arena, entry.getKey(), "table");
+        MemorySegment name = Library.text(arena, operator.name(), "name");
+        Library.run(
+            ADD_MERGE_OPERATOR,
+            options,
+            table,
+            name,
+            Callbacks.MERGE,
+            Callbacks.PARTIAL_MERGE,
+            Callbacks.keep(operator),
+            Callbacks.FORGET);
+      }
+      for (Consumer<Event> listener : listeners) {
+        Library.run(
+            ADD_LISTENER, options, Callbacks.ON_EVENT, Callbacks.keep(listener), Callbacks.FORGET);
+      }
+    }
   }
 
   static void free(MemorySegment options) {

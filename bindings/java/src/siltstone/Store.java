@@ -33,6 +33,10 @@ public final class Store implements AutoCloseable {
       Library.fallible("disk_usage", ADDRESS, ADDRESS);
   private static final MethodHandle WRITE =
       Library.fallible("write", ADDRESS, JAVA_LONG, ADDRESS, ADDRESS, JAVA_BOOLEAN);
+  private static final MethodHandle SNAPSHOT_CREATE_ALL =
+      Library.fallible("snapshot_create_all", ADDRESS, JAVA_LONG, ADDRESS, ADDRESS);
+  private static final MethodHandle TRANSACTION_BEGIN_ALL =
+      Library.fallible("transaction_begin_all", ADDRESS, JAVA_LONG, ADDRESS, ADDRESS);
   private static final MethodHandle SYNC = Library.fallible("sync", ADDRESS);
   private static final MethodHandle CHECKPOINT = Library.fallible("checkpoint", ADDRESS, ADDRESS);
   private static final MethodHandle VERIFY_OPEN =
@@ -82,11 +86,16 @@ public final class Store implements AutoCloseable {
   }
 
   private static Store open(MethodHandle open, Path path, Options options) {
+    return new Store(openWith(open, path, options));
+  }
+
+  /** Calls a function that opens something in a directory. */
+  static MemorySegment openWith(MethodHandle open, Path path, Options options) {
     MemorySegment built = options.build();
     try (Arena arena = Arena.ofConfined()) {
-      MemorySegment db = arena.allocate(ADDRESS);
-      Library.run(open, Library.text(arena, path.toString(), "path"), built, db);
-      return new Store(db.get(ADDRESS, 0));
+      MemorySegment opened = arena.allocate(ADDRESS);
+      Library.run(open, Library.text(arena, path.toString(), "path"), built, opened);
+      return opened.get(ADDRESS, 0);
     } finally {
       Options.free(built);
     }
@@ -237,6 +246,76 @@ public final class Store implements AutoCloseable {
             }
             Library.run(WRITE, db, (long) tables.size(), tableList, batchList, synced);
           });
+    } finally {
+      acquired.forEach(Table::release);
+      handle.release();
+    }
+  }
+
+  /**
+   * Snapshots of several tables as of one moment, in the order of the tables. Waits for the writes
+   * in progress on these tables.
+   *
+   * <p>Errors: {@link Code#UNSUPPORTED} unless all tables are on lsm; {@link Code#INVALID} for a
+   * table of another store, or one that is there twice; {@link Code#CLOSED}.
+   */
+  public List<Snapshot> snapshots(Table... tables) {
+    return createAll(SNAPSHOT_CREATE_ALL, List.of(tables)).stream().map(Snapshot::new).toList();
+  }
+
+  /**
+   * Begins a transaction over several tables. End it with {@link StoreTransaction#commit}, or with
+   * {@code close}, which discards its writes.
+   *
+   * <p>Errors: as of {@link #snapshots}.
+   */
+  public StoreTransaction begin(Table... tables) {
+    List<Table> list = List.of(tables);
+    List<MemorySegment> parts = createAll(TRANSACTION_BEGIN_ALL, list);
+    return new StoreTransaction(list, parts.stream().map(Transaction::new).toList());
+  }
+
+  /** Runs {@code work} in a transaction over several tables; as {@link Table#transact}. */
+  public <T, E extends Exception> T transact(
+      StoreTransaction.Work<T, E> work, Table... tables) throws E {
+    return transact(work, false, tables);
+  }
+
+  /** {@link #transact}, and the writes survive a power cut once it returns. */
+  public <T, E extends Exception> T transactSync(
+      StoreTransaction.Work<T, E> work, Table... tables) throws E {
+    return transact(work, true, tables);
+  }
+
+  private <T, E extends Exception> T transact(
+      StoreTransaction.Work<T, E> work, boolean synced, Table... tables) throws E {
+    return Transaction.retry(
+        () -> {
+          try (StoreTransaction transaction = begin(tables)) {
+            T result = work.run(transaction);
+            transaction.commit(synced);
+            return result;
+          }
+        });
+  }
+
+  /** Calls a function that creates an object for each of several tables. */
+  private List<MemorySegment> createAll(MethodHandle create, List<Table> tables) {
+    MemorySegment db = handle.acquire();
+    List<Table> acquired = new ArrayList<>();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment list = arena.allocate(ADDRESS, tables.size());
+      for (Table table : tables) {
+        list.setAtIndex(ADDRESS, acquired.size(), table.acquire());
+        acquired.add(table);
+      }
+      MemorySegment created = arena.allocate(ADDRESS, tables.size());
+      Library.run(create, db, (long) tables.size(), list, created);
+      List<MemorySegment> objects = new ArrayList<>();
+      for (int i = 0; i < tables.size(); i++) {
+        objects.add(created.getAtIndex(ADDRESS, i));
+      }
+      return objects;
     } finally {
       acquired.forEach(Table::release);
       handle.release();

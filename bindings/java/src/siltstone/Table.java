@@ -14,8 +14,6 @@ import java.time.Instant;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.ThreadLocalRandom;
-import java.util.concurrent.locks.LockSupport;
 
 /**
  * A table of a store. Several can be open of one table: they have the same content and
@@ -33,6 +31,8 @@ public final class Table extends NativeReads implements AutoCloseable {
   private static final Writes WRITES = Writes.of("table");
   private static final MethodHandle WRITE =
       Library.fallible("table_write", ADDRESS, ADDRESS, JAVA_BOOLEAN);
+  private static final MethodHandle TRY_WRITE =
+      Library.fallible("table_try_write", ADDRESS, ADDRESS, ADDRESS);
   private static final MethodHandle DELETE_RANGE =
       Library.fallible("table_delete_range", ADDRESS, ADDRESS, JAVA_LONG, ADDRESS, JAVA_LONG);
   private static final MethodHandle COMPACT_RANGE =
@@ -71,10 +71,6 @@ public final class Table extends NativeReads implements AutoCloseable {
 
   /** The merge operator that adds integers of 8 bytes, little-endian. */
   public static final String MERGE_COUNTER = "siltstone.counter";
-
-  private static final int MAX_TRIES = 16;
-  private static final long FIRST_PAUSE_NS = 100_000;
-  private static final long MAX_PAUSE_NS = 10_000_000;
 
   Table(MemorySegment table) {
     super(new Handle(table, "table", FREE), FUNCTIONS);
@@ -176,6 +172,23 @@ public final class Table extends NativeReads implements AutoCloseable {
   /** {@link #write}, and the batch survives a power cut once it returns. */
   public void writeSync(Batch batch) {
     write(batch, true);
+  }
+
+  /**
+   * {@link #write}, unless the write would have to wait: for background work, for another writer,
+   * or beside open transactions. Then it returns false, and nothing was written: call {@link
+   * #write} on a thread that may wait. lsm, trie and silt; on the other engines always false.
+   */
+  public boolean tryWrite(Batch batch) {
+    MemorySegment table = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment isWritten = arena.allocate(JAVA_BOOLEAN);
+      Batch.useAll(
+          List.of(batch), objects -> Library.run(TRY_WRITE, table, objects.get(0), isWritten));
+      return isWritten.get(JAVA_BOOLEAN, 0);
+    } finally {
+      handle.release();
+    }
   }
 
   /** Begins a use of the table, which {@link #release} ends. */
@@ -395,20 +408,14 @@ public final class Table extends NativeReads implements AutoCloseable {
 
   private <T, E extends Exception> T transact(Transaction.Work<T, E> work, boolean synced)
       throws E {
-    long limit = FIRST_PAUSE_NS;
-    for (int number = 1; ; number++) {
-      try (Transaction transaction = begin()) {
-        T result = work.run(transaction);
-        transaction.commit(synced);
-        return result;
-      } catch (SiltstoneException failed) {
-        if (!failed.isRetryable() || number == MAX_TRIES) {
-          throw failed;
-        }
-      }
-      LockSupport.parkNanos(ThreadLocalRandom.current().nextLong(limit));
-      limit = Math.min(2 * limit, MAX_PAUSE_NS);
-    }
+    return Transaction.retry(
+        () -> {
+          try (Transaction transaction = begin()) {
+            T result = work.run(transaction);
+            transaction.commit(synced);
+            return result;
+          }
+        });
   }
 
   /**

@@ -7,6 +7,8 @@ import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandle;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * A transaction on one table: reads show the table as of its beginning with its own writes, and its
@@ -30,6 +32,31 @@ public final class Transaction extends NativeReads implements AutoCloseable {
   public interface Work<T, E extends Exception> {
     /** Reads and writes; must neither commit nor keep the transaction. */
     T run(Transaction transaction) throws E;
+  }
+
+  /** What {@link #retry} runs. */
+  interface Attempt<T, E extends Exception> {
+    T run() throws E;
+  }
+
+  private static final int MAX_TRIES = 16;
+  private static final long FIRST_PAUSE_NS = 100_000;
+  private static final long MAX_PAUSE_NS = 10_000_000;
+
+  /** Runs an attempt again after exceptions of the store that are retryable. */
+  static <T, E extends Exception> T retry(Attempt<T, E> attempt) throws E {
+    long limit = FIRST_PAUSE_NS;
+    for (int number = 1; ; number++) {
+      try {
+        return attempt.run();
+      } catch (SiltstoneException failed) {
+        if (!failed.isRetryable() || number == MAX_TRIES) {
+          throw failed;
+        }
+      }
+      LockSupport.parkNanos(ThreadLocalRandom.current().nextLong(limit));
+      limit = Math.min(2 * limit, MAX_PAUSE_NS);
+    }
   }
 
   Transaction(MemorySegment transaction) {

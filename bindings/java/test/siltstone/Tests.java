@@ -22,6 +22,8 @@ public final class Tests {
           ChangesTests.class,
           TransactionTests.class,
           StoreTests.class,
+          SeveralTests.class,
+          OpeningTests.class,
           RandomTests.class,
           ConcurrentTests.class);
 

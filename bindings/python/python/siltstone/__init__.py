@@ -22,8 +22,11 @@ from ._siltstone import (
     ConflictError,
     CorruptionError,
     Db,
+    DbReader,
+    DbTransaction,
     Entries,
     Error,
+    Event,
     ExpiredError,
     InvalidError,
     IoError,
@@ -38,6 +41,7 @@ from ._siltstone import (
     Transaction,
     UnsupportedError,
     open,
+    open_reader,
     repair,
     verify,
 )
@@ -52,8 +56,11 @@ __all__ = [
     "ConflictError",
     "CorruptionError",
     "Db",
+    "DbReader",
+    "DbTransaction",
     "Entries",
     "Error",
+    "Event",
     "ExpiredError",
     "InvalidError",
     "IoError",
@@ -68,11 +75,13 @@ __all__ = [
     "Transaction",
     "UnsupportedError",
     "open",
+    "open_reader",
     "repair",
     "verify",
 ]
 
 MutableMapping.register(Table)
 Mapping.register(Snapshot)
+Mapping.register(DbReader)
 Iterator.register(Entries)
 Iterator.register(Changes)

@@ -1,6 +1,6 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any, Generic, Literal, TypeVar, Union, final, overload
+from typing import Any, Generic, Literal, Protocol, TypeVar, Union, final, overload, type_check_only
 
 from typing_extensions import Self, TypeAlias
 
@@ -19,6 +19,9 @@ def open(
     cache_bytes: int | None = None,
     idle: float = 300.0,
     transaction_memory_bytes: int | None = None,
+    keys: Sequence[_Bytes] | None = None,
+    merge_operators: Mapping[str, MergeOperator] | None = None,
+    listener: Callable[[Event], object] | None = None,
 ) -> Db:
     """Open the store in a directory, and create it if the directory is missing or empty.
 
@@ -30,8 +33,24 @@ def open(
     cache_bytes               one block cache for all tables; default one per table
     idle                      seconds after which an unused snapshot or transaction expires; math.inf: never
     transaction_memory_bytes  per table, for keys written while transactions are open; default 32 MiB
+    keys                      of an encrypted store, 32 bytes each: the current one, then those of older files
+    merge_operators           by the name of the table, on lsm: needed at each open
+    listener                  called with each Event on a thread of its own; Db.close waits for it
 
     Raises RefusedError, LockedError, CorruptionError, IoError.
+    """
+
+def open_reader(
+    path: _Path,
+    *,
+    direct_reads: bool = False,
+    cache_bytes: int | None = None,
+    keys: Sequence[_Bytes] | None = None,
+    merge_operators: Mapping[str, MergeOperator] | None = None,
+) -> DbReader:
+    """Open a store for reading, also while another process has it open for writing.
+
+    Nothing is locked or written. The arguments are those of open.
     """
 
 def verify(path: _Path) -> dict[str, Any]:
@@ -70,6 +89,19 @@ class Db:
         """Rename a table of which no object exists."""
     def tables(self) -> dict[str, dict[str, Any]]:
         """The engine and the options of each table."""
+    def snapshots(self, tables: Sequence[Table]) -> list[Snapshot]:
+        """Snapshots of several tables as of one moment, in the order of the tables. lsm only."""
+    def transaction(self, tables: Sequence[Table], *, sync: bool = False) -> DbTransaction:
+        """Begin a transaction over several tables: `with db.transaction([a, b]) as tx`. lsm only."""
+    def transact(
+        self,
+        tables: Sequence[Table],
+        work: Callable[[DbTransaction], _T],
+        *,
+        tries: int = 16,
+        sync: bool = False,
+    ) -> _T:
+        """Run work with a transaction over several tables; as Table.transact."""
     def disk_usage(self) -> dict[str, int]:
         """The bytes of the files of each table."""
     def write(self, batches: list[Batch], *, sync: bool = False) -> None:
@@ -267,6 +299,88 @@ class Transaction(_Reads):
     def __exit__(self, exception_type: object, *_rest: object) -> Literal[False]: ...
 
 @final
+class DbTransaction:
+    """A transaction over several tables: tx[table] is the transaction on one of them.
+
+    It commits as Transaction does, all tables or none; tx[table] is not committed by itself.
+    """
+
+    def __getitem__(self, table: Table, /) -> Transaction: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, exception_type: object, *_rest: object) -> Literal[False]: ...
+
+@final
+class DbReader:
+    """A store as of the last catch-up: a read-only mapping from names to tables.
+
+    It keeps the files that it shows open, also those that the writer has removed. A context manager that
+    closes itself.
+    """
+
+    def __getitem__(self, name: str, /) -> Table:
+        """Open a table as of the last catch-up; it does not change, and writes raise RefusedError."""
+    def __contains__(self, name: str, /) -> bool: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def catch_up(self) -> bool:
+        """Read what the writer has written since, and return whether there is anything.
+
+        Open tables stay as they are: get them again.
+        """
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> Literal[False]: ...
+
+@final
+class Event:
+    """Something that has happened in a store."""
+
+    @property
+    def kind(self) -> str:
+        """flush_begun, flush_completed, compaction_begun, compaction_completed, stall_begun, stall_ended,
+        background_error, read_only, corruption, dropped (the listener was too slow) or other."""
+    @property
+    def table(self) -> str:
+        """The name of the table; empty if it is no event of a table."""
+    @property
+    def message(self) -> str:
+        """One line for a log, with the names of files."""
+    @property
+    def at(self) -> float:
+        """In seconds since 1970."""
+    @property
+    def job(self) -> int | None:
+        """The number of a flush or compaction, which both of its events have."""
+    @property
+    def failed(self) -> bool:
+        """Whether a completed job has failed."""
+    @property
+    def duration(self) -> float:
+        """How long a completed job or a stall took, in seconds."""
+    @property
+    def input_bytes(self) -> int:
+        """Of the files that a job reads."""
+    @property
+    def output_bytes(self) -> int:
+        """Of the files that a completed job has written."""
+
+@type_check_only
+class MergeOperator(Protocol):
+    """Computes the value of a key from operands that Table.merge has written, the oldest first.
+
+    It depends on its arguments alone: it is called in reads, flushes and compactions, on any thread. The
+    name is recorded in the table, and stands for the format of the operands. It may also have
+    partial_merge(key, operands): one operand with the effect of all, or None.
+    """
+
+    @property
+    def name(self) -> str: ...
+    def merge(self, key: bytes, value: bytes | None, operands: list[bytes], /) -> _Bytes:
+        """value is the one before the operands. An exception makes reads of the key fail."""
+
+@final
 class Batch:
     """Writes that are applied together by write(), or at the end of a `with` block without exception.
 
@@ -297,6 +411,11 @@ class Batch:
         """Add the operations of a change, e.g. to apply them to another table."""
     def clear(self) -> None: ...
     def write(self) -> None: ...
+    def try_write(self) -> bool:
+        """Write buffered, unless that would have to wait: then False, and nothing is written.
+
+        For event loops. lsm, trie and silt.
+        """
     def __enter__(self) -> Self: ...
     def __exit__(self, exception_type: object, *_rest: object) -> Literal[False]: ...
 

@@ -20,6 +20,7 @@ mod model;
 mod options_page;
 mod publication;
 mod read_permissions;
+mod release;
 mod replays_traces;
 mod replicate_from;
 #[path = "../server_process/mod.rs"]
