@@ -43,7 +43,9 @@ fn stores() -> Stores {
     for key in ["a", "b"] {
         siltstone(&["put", &ordered, key, "v"], Stdio::null(), Stdio::null());
     }
-    let is_table = |path: &str| !path.ends_with(".log") && !path.contains("MANIFEST");
+    let others = [".log", "RESERVE"];
+    let is_table =
+        |path: &str| !others.iter().any(|end| path.ends_with(end)) && !path.contains("MANIFEST");
     let files = contents(&damaged).into_iter().filter(|(path, _)| is_table(path));
     let (path, mut bytes) = files.max_by_key(|(_, bytes)| bytes.len()).unwrap();
     bytes[1000] ^= 1;
