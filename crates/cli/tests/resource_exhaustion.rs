@@ -4,6 +4,7 @@
 //! | what happens | what must follow |
 //! | --- | --- |
 //! | a small `tmpfs` fills up, has space again, and the server is killed or ends by SIGTERM | after the restart no refused write is there and every acknowledged one is, and writes work once there is space |
+//! | a small `tmpfs` is full to the last page, and FLUSHALL runs | it succeeds, and writes work again |
 //! | background jobs have no descriptor, and later some | no table stays read-only; the server reports the problem meanwhile |
 //! | the store's directory is deleted | writes are refused at the latest with the next sync, and the exit status is not 0 |
 //!
@@ -337,6 +338,33 @@ fn full_file_system_loses_no_acknowledged_write_and_shows_no_refused_one() {
         }
     }
     println!("{} full file systems, {refused} writes refused", 4 * count);
+}
+
+#[test]
+fn flushall_makes_space_on_a_full_file_system() {
+    let scratch = tempfile::tempdir().unwrap();
+    for (number, table) in ENGINES.iter().enumerate() {
+        let Some(disk) = SmallDisk::mount(scratch.path().join(number.to_string()), 8 << 20) else {
+            eprintln!("not checked: only root can mount a small file system");
+            return;
+        };
+        let server = Server::start(&disk.0.join("store"), table, "always");
+        let mut writer = Writer::new(&server, number as u64, 40);
+        for _ in 0..60 {
+            writer.write_again(table);
+        }
+        disk.fill(0);
+        writer.try_to_write(150);
+        // A flush in the background may take the space first, and fails after it.
+        let began = Instant::now();
+        while let Some(Reply::Refused(line)) = writer.client.send(&[b"FLUSHALL"]) {
+            assert!(began.elapsed() < TIMEOUT, "{table}: {line}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        writer.model.clear();
+        writer.write_again(table);
+        check(&server, &writer.model, table);
+    }
 }
 
 #[test]

@@ -156,7 +156,7 @@ impl<'r> WriteSet<'r> {
     }
 
     /// Whether the writes take more memory than the limit. Each row counts with its bytes and
-    /// [`ROW_OVERHEAD_BYTES`].
+    /// [`ROW_OVERHEAD_BYTES`](crate::ROW_OVERHEAD_BYTES).
     pub fn exceeds_limit(&self) -> bool {
         self.writes.memory_bytes() > self.max_bytes
     }

@@ -319,7 +319,11 @@ impl Database {
         let mut watched = self.watches.keys();
         watched.retain(|key| !matches!(self.get(key), Ok(None)));
         self.watches.touch(watched.iter().map(Vec::as_slice));
-        let cleared = self.engine.clear();
+        let cleared = match &self.table {
+            // On a full disk it has space of the store's.
+            Some(table) => table.clear(),
+            None => self.engine.clear(),
+        };
         if let Some(keyspace) = &self.keyspace {
             keyspace.record_clear();
         }
