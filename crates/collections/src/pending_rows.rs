@@ -30,7 +30,7 @@ const MAX_SEARCHED: usize = 12;
 /// About what a row takes in memory besides its key and value.
 pub const ROW_OVERHEAD_BYTES: usize = 128;
 
-/// Replaced writes stay in the batch until they are more than these bytes, and half of it.
+/// Replaced writes stay in the batch until they take more than this, and more than half of it.
 const MAX_REPLACED_BYTES: usize = 64 << 10;
 
 /// [`PendingRows::clear`] releases the memory of more rows.
@@ -177,7 +177,7 @@ impl PendingRows {
     pub fn finish(&mut self) -> &WriteBatch {
         if let Some(ordered) = self.ordered.get() {
             self.batch = ordered.to_batch();
-        } else if self.replaced_bytes > 0 {
+        } else if self.positions.len() < self.batch.len() && !self.positions.is_empty() {
             self.drop_replaced();
         }
         &self.batch
@@ -254,7 +254,10 @@ mod tests {
                 if step == ordered_at {
                     assert_eq!(pending.ordered().len(), expected.len());
                 }
-                let (key, value) = (vec![(step * 7 % rows) as u8], vec![step as u8; step % 5]);
+                // The empty key is one of them.
+                let row = step * 7 % rows;
+                let key = vec![row as u8; row.min(1)];
+                let value = vec![step as u8; step % 5];
                 let mut batch = WriteBatch::new();
                 match step % 3 {
                     0 => batch.delete(&key),
@@ -273,8 +276,17 @@ mod tests {
             let batch = pending.finish();
             assert_eq!((batch.len(), rows_of(batch)), (expected.len(), expected));
             pending.clear();
-            assert!(pending.is_empty() && pending.get(&[0]).is_none() && pending.bytes() == 0);
+            assert!(pending.is_empty() && pending.get(&[1]).is_none() && pending.bytes() == 0);
         }
+    }
+
+    #[test]
+    fn empty_row_that_is_written_twice_is_there_once() {
+        let mut pending = PendingRows::default();
+        for _ in 0..2 {
+            pending.push(Op::Put { key: b"", value: b"", expires_at: None });
+        }
+        assert_eq!(pending.finish().len(), 1);
     }
 
     #[test]
