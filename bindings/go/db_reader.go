@@ -5,8 +5,9 @@ import "C"
 
 import "unsafe"
 
-// A DBReader is a store that another process may write at the same time, as of the last catch-up. It
-// shows a prefix of the writes of each table, in whole batches, also those that are not durable yet.
+// A DBReader is a store that another process may write at the same time, as of the last catch-up.
+// It shows a prefix of the writes of each table, in whole batches, also those that are not
+// durable yet.
 type DBReader struct{ *handle }
 
 // OpenReader opens the store in the directory path for reading, also while another process has it

@@ -33,8 +33,8 @@ func (db *DB) Begin(tables ...*Table) (*DBTransaction, error) {
 	return tx, nil
 }
 
-// On returns the transaction on one of the tables, to read and write there; nil for a table that was
-// not given to Begin. Neither commit nor close it.
+// On returns the transaction on one of the tables, to read and write there; nil for a table that
+// was not given to Begin. Neither commit nor close it.
 func (tx *DBTransaction) On(table *Table) *Transaction {
 	for i, of := range tx.tables {
 		if of == table {
@@ -44,8 +44,8 @@ func (tx *DBTransaction) On(table *Table) *Transaction {
 	return nil
 }
 
-// Commit applies all writes to all tables, or none, and ends the transaction in any case. Errors are
-// as of [Transaction.Commit].
+// Commit applies all writes to all tables, or none, and ends the transaction in any case. Errors
+// are as of [Transaction.Commit].
 func (tx *DBTransaction) Commit() error { return tx.commit(false) }
 
 // CommitSync is Commit, and the writes survive a power cut once it returns.

@@ -137,9 +137,9 @@ func (t *Table) write(batch *Batch, synced C.bool) error {
 	})
 }
 
-// TryWrite is Write, unless the write would have to wait: for background work, for another writer, or
-// beside open transactions. Then it reports false, and nothing was written: call Write where waiting
-// is allowed. lsm, trie and silt; on the other engines always false.
+// TryWrite is Write, unless the write would have to wait: for background work, for another
+// writer, or beside open transactions. Then it reports false, and nothing was written: call Write
+// where waiting is allowed. lsm, trie and silt; on the other engines always false.
 func (t *Table) TryWrite(batch *Batch) (bool, error) {
 	if err := t.acquire(); err != nil {
 		return false, err

@@ -4,7 +4,7 @@
 //! | what happens | what must follow |
 //! | --- | --- |
 //! | a small `tmpfs` fills up, has space again, and the server is killed or ends by SIGTERM | after the restart no refused write is there and every acknowledged one is, and writes work once there is space |
-//! | a small `tmpfs` is full to the last page, and FLUSHALL runs | it succeeds, and writes work again |
+//! | FLUSHALL runs on a `tmpfs` that is full to the last page | it succeeds, and writes work |
 //! | background jobs have no descriptor, and later some | no table stays read-only; the server reports the problem meanwhile |
 //! | the store's directory is deleted | writes are refused at the latest with the next sync, and the exit status is not 0 |
 //!

@@ -9,8 +9,8 @@
 //! buffered; or a flush. One run in eight ends with a process crash instead of a power cut.
 //!
 //! Checked after each open: the entries and the prepared transactions are those after some number
-//! of writes, none of the synced ones missing, after a process crash none at all; exactly the keys of
-//! prepared transactions are locked; and the decisions on them are applied whole or not at all.
+//! of writes; none of the synced ones is missing, after a process crash none at all. Exactly the
+//! keys of prepared transactions are locked. Decisions on them are applied whole or not at all.
 
 #![allow(clippy::unwrap_used)]
 

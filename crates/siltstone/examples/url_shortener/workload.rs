@@ -24,7 +24,7 @@ pub(crate) type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 const BATCH: usize = 1000;
 /// The newest clicks of a link that are shown.
 const SHOWN: usize = 10;
-/// One of so many clicks is on a code that does not exist.
+/// One click of this number is on a code that does not exist.
 const MISSES: u64 = 50;
 
 /// A click on a link.

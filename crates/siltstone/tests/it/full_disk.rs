@@ -1,4 +1,4 @@
-//! A store on a full disk gets space back by dropping or clearing a table, and a drop or a clear that
+//! A store on a full disk gets space back by dropping or clearing a table. A drop or a clear that
 //! fails leaves the table whole.
 
 use std::collections::BTreeMap;
