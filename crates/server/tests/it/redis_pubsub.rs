@@ -321,7 +321,7 @@ fn subscriber_is_closed_by_a_message_above_the_limit_of_replies() {
 #[test]
 fn subscribers_are_listed_and_killed_by_type() {
     let server = TestServer::with(|options| {
-        options.idle_timeout = Some(std::time::Duration::from_secs(1));
+        options.idle_timeout = Some(std::time::Duration::from_secs(3));
     });
     let (mut client, mut admin) = (server.client(), server.client());
     client.call("SUBSCRIBE a");
@@ -331,7 +331,7 @@ fn subscribers_are_listed_and_killed_by_type() {
     // A subscriber may be silent; the administrator is not.
     for _ in 0..15 {
         assert_eq!(admin.call("PUBSUB NUMPAT"), ":1");
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(std::time::Duration::from_millis(300));
     }
     assert_eq!(admin.call("CLIENT KILL TYPE pubsub"), ":1");
     assert!(client.is_closed());

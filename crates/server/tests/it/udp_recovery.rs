@@ -33,13 +33,12 @@ fn client_at_a_reused_address_is_served() {
     let socket = bound_socket();
     // The same port twice: the first client's sequence numbers must not apply to the second one.
     for first in [1 << 62, 5] {
-        let welcome = ask(&socket, udp, &hello::hello(first, b"")).unwrap();
+        let welcome = ask(&socket, udp, &hello::hello(first, b""));
         let cookie = Header::parse(&welcome).unwrap().0.cookie;
         for sequence in first..first + 3 {
             let request = Request { hash: 1, key: b"a", action: Action::Get };
             let packet = packet(cookie, sequence, 0, request);
-            let answer = ask(&socket, udp, &packet);
-            assert!(answer.is_some(), "no answer to packet {sequence} of a client");
+            ask(&socket, udp, &packet);
         }
     }
 }
@@ -99,7 +98,7 @@ fn packet_lost_for_long_is_answered_after_thousands_of_others() {
             let wait = Duration::from_millis(400);
             lose_first_packet(server.udp.unwrap(), &stop, &inside, &outside, wait);
         });
-        let deadline = Duration::from_secs(5);
+        let deadline = Duration::from_secs(60);
         let options =
             ClientOptions { batch: 1, gso_segments: 1, deadline, ..ClientOptions::default() };
         let keys: Vec<_> = (0..6000u32).map(u32::to_le_bytes).collect();

@@ -237,7 +237,7 @@ pub fn lsm(options: &[(&str, &str)]) -> Arc<dyn Engine> {
 
 /// Waits until a condition holds.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..500 {
+    for _ in 0..3000 {
         if holds() {
             return;
         }
