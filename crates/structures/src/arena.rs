@@ -316,7 +316,14 @@ mod tests {
         }
     }
 
+    fn cases() -> ProptestConfig {
+        let cases = if cfg!(miri) { 3 } else { ProptestConfig::default().cases };
+        ProptestConfig { cases, ..ProptestConfig::default() }
+    }
+
     proptest! {
+        #![proptest_config(cases())]
+
         #[test]
         fn ranges_are_aligned_writable_and_disjoint(
             sizes in prop::collection::vec(prop_oneof![8 => 0usize..300, 1 => 0usize..100_000], 1..400),
@@ -337,20 +344,21 @@ mod tests {
 
     #[test]
     fn concurrent_allocations_are_disjoint() {
+        const ALLOCATIONS: usize = if cfg!(miri) { 150 } else { 20_000 };
         let arena = Arena::new();
         let ranges: Vec<_> = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..4usize)
                 .map(|worker| {
                     let arena = &arena;
                     scope.spawn(move || {
-                        let sizes = (0..20_000).map(move |i| (i * 7 + worker * 13) % 200 + 1);
+                        let sizes = (0..ALLOCATIONS).map(move |i| (i * 7 + worker * 13) % 200 + 1);
                         sizes.map(|b| (arena.allocate(b).as_ptr() as usize, b)).collect::<Vec<_>>()
                     })
                 })
                 .collect();
             workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
         });
-        assert_eq!(ranges.len(), 80_000);
+        assert_eq!(ranges.len(), 4 * ALLOCATIONS);
         assert_disjoint(&ranges);
     }
 

@@ -10,7 +10,8 @@
 //!
 //! All programs run the load of `crates/siltstone/examples/url_shortener/workload.rs`, which checks
 //! their results and prints the seconds of its parts. The profile `program` of this workspace has
-//! Cargo's defaults for a release, and strips.
+//! Cargo's defaults for a release, and strips; `small-program` also optimizes for size. Programs of
+//! the second are built and measured, and not run.
 //!
 //! Invariants: one child process runs at a time, since CPU time is counted for all children
 //! together. A program that fails ends the comparison.
@@ -85,6 +86,8 @@ pub struct Program {
     crates: usize,
     build_cpu_seconds: f64,
     bytes: u64,
+    /// Built with `small-program`.
+    small_bytes: u64,
     binary: PathBuf,
     /// Holds the binary.
     _directory: TempDir,
@@ -128,18 +131,24 @@ impl Program {
             cargo
         };
         let tree = output(cargo("tree").args(["--edges", "normal", "--prefix", "none"]))?;
-        let mut build = cargo("build");
-        build.args(["--profile", "program", "--target-dir"]).arg(directory.path());
-        let (_, build_cpu_seconds) = timed(|| output(&mut build))?;
-        let binary = directory.path().join("program").join(package);
-        let metadata = fs::metadata(&binary)
-            .map_err(|error| Error::io("read", binary.display().to_string(), &error))?;
+        let build = |profile: &str| -> Result<(PathBuf, u64)> {
+            let mut build = cargo("build");
+            build.args(["--profile", profile, "--target-dir"]).arg(directory.path());
+            output(&mut build)?;
+            let binary = directory.path().join(profile).join(package);
+            let metadata = fs::metadata(&binary)
+                .map_err(|error| Error::io("read", binary.display().to_string(), &error))?;
+            Ok((binary, metadata.len()))
+        };
+        let ((binary, bytes), build_cpu_seconds) = timed(|| build("program"))?;
+        let (_, small_bytes) = build("small-program")?;
         Ok(Program {
             name,
             lines: lines_of_code(&text),
             crates: crates_below(&tree),
             build_cpu_seconds,
-            bytes: metadata.len(),
+            bytes,
+            small_bytes,
             binary,
             _directory: directory,
             runs: Vec::new(),
@@ -191,6 +200,7 @@ pub fn table(programs: &[Program]) -> String {
     row("crates below the program", &|program| vec![program.crates as f64]);
     row("CPU seconds of the build", &|program| vec![program.build_cpu_seconds]);
     row("stripped binary, MB", &|program| vec![program.bytes as f64 / 1e6]);
+    row("… optimized for size, MB", &|program| vec![program.small_bytes as f64 / 1e6]);
     let runs = |program: &Program, value: &dyn Fn(&Run) -> f64| -> Vec<f64> {
         program.runs.iter().map(value).collect()
     };
@@ -293,10 +303,20 @@ mod tests {
             };
             let directory = tempfile::tempdir().unwrap();
             let runs = seconds.iter().map(run).collect();
-            let (lines, crates, bytes) = (98, 20, 1_500_000);
+            let (lines, crates, bytes, small_bytes) = (98, 20, 1_500_000, 1_000_000);
             let (build_cpu_seconds, binary) = (30.0, PathBuf::new());
             let _directory = directory;
-            Program { name, lines, crates, build_cpu_seconds, bytes, binary, _directory, runs }
+            Program {
+                name,
+                lines,
+                crates,
+                build_cpu_seconds,
+                bytes,
+                small_bytes,
+                binary,
+                _directory,
+                runs,
+            }
         };
         let text = table(&[program("a", &[3.0, 1.0, 2.0]), program("b", &[])]);
         assert!(text.starts_with("| | a | b |\n| --- | --: | --: |\n"), "{text}");

@@ -316,19 +316,19 @@ fn key_that_stops_expiring_late_is_kept() {
     let (_server, target_address) = serve(scratch.path(), &["zero"]);
     let mut source = Client::connect(&source_address);
     assert_eq!(source.call("AUTH secret"), "+OK");
-    source.call("SET kept 1 PX 700");
     source.call("SET gone 1 PX 1");
     let to = ["replicate-from", &*source_address, "--to", &target_address];
     let mut refused = Process::siltstone(&to);
     refused.line("NOAUTH");
     assert_eq!(refused.status(), Some(3));
+    source.call("SET kept 1 PX 4000");
     let follower = Process::siltstone(&[&to[..], &["--password", "secret"]].concat());
     follower.line("in sync with");
     // The follower learns of PERSIST only after the expiry has passed.
     follower.signal(Signal::STOP);
     assert_eq!(source.call("PERSIST kept"), ":1");
     let mut target = Client::connect(&target_address);
-    std::thread::sleep(Duration::from_millis(800));
+    std::thread::sleep(Duration::from_millis(4100));
     assert_eq!(target.call("EXISTS kept gone"), ":1");
     follower.signal(Signal::CONT);
     source.call("SET short 1 PX 1");

@@ -67,11 +67,11 @@ fn expiries_of_fields_and_streams_are_the_same_at_followers_and_after_a_failover
     let mut client = Connection::open(nodes.clients[leader]).unwrap();
     for line in [
         "HSET h a 1 b 2 c 3 d 4 e 5",
-        "HPEXPIRE h 700 FIELDS 2 a b",
+        "HPEXPIRE h 60000 FIELDS 2 a b",
         "HPEXPIRE h 60000 FIELDS 1 c",
         "HSET gone f v",
-        "HPEXPIRE gone 700 FIELDS 1 f",
-        "SET k v PX 700",
+        "HPEXPIRE gone 60000 FIELDS 1 f",
+        "SET k v PX 60000",
         "XADD s * f one",
         "XADD s * f two",
         "XADD s MAXLEN 2 * f three",
@@ -101,6 +101,10 @@ fn expiries_of_fields_and_streams_are_the_same_at_followers_and_after_a_failover
     ] {
         let reply = call(&mut reader(&nodes, follower), line);
         assert!(reply.starts_with("-MOVED ") && reply.ends_with(&moved), "{line}: {reply}");
+    }
+    for line in ["HPEXPIRE h 300 FIELDS 2 a b", "HPEXPIRE gone 300 FIELDS 1 f", "SET k v PX 300"] {
+        let reply = call(&mut client, line);
+        assert!(!reply.starts_with('-'), "{line}: {reply}");
     }
     // The leader decides that they have expired; its answer waits until that is committed.
     wait_for("the expiry", || call(&mut client, "HLEN h") == ":3");

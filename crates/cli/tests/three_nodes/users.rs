@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
 
 use super::client::Connection;
 use super::groups::leaders;

@@ -356,6 +356,7 @@ fn links_of_nodes_with_a_short_election_timeout_are_tried_again_soon() {
             .with_election_timeout(Duration::from_millis(100))
     };
     assert_eq!(options.max_backoff, Duration::from_millis(100));
+    assert_eq!(options.connect_timeout, Duration::from_millis(250));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     outgoing::prepare(&stream, &options).unwrap();
@@ -363,7 +364,7 @@ fn links_of_nodes_with_a_short_election_timeout_are_tried_again_soon() {
     assert_eq!(ack_timeout, Some(Duration::from_secs(1)));
     let transport = Transport::bind(options).unwrap();
     transport.set_peer(2, address.to_string()).unwrap();
-    let failed = events.recv_timeout(Duration::from_millis(1500)).unwrap();
+    let failed = events.recv_timeout(TIMEOUT).unwrap();
     assert!(matches!(failed, TransportEvent::Disconnected { node: 2, .. }), "{failed:?}");
 }
 

@@ -228,7 +228,7 @@ fn changed_watched_key_aborts_a_transaction() {
         other.call(disturb);
         assert_eq!(client.call("EXEC"), result, "{disturb}");
     }
-    client.expect(&[("SET k 1 PX 40", "+OK"), ("WATCH k", "+OK"), ("MULTI", "+OK")]);
+    client.expect(&[("SET k 1 PX 1000", "+OK"), ("WATCH k", "+OK"), ("MULTI", "+OK")]);
     eventually("expired", || other.call("EXISTS k") == ":0");
     client.expect(&[("PING", "+QUEUED"), ("EXEC", "nil")]);
     client.expect(&[("SET k 1", "+OK"), ("WATCH k", "+OK"), ("UNWATCH", "+OK")]);

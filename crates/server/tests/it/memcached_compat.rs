@@ -364,7 +364,7 @@ fn items_expire() {
         ("set a 0 2592001 1|x|get a|", "STORED|END|"),
     ]);
     memcached.request(b"set a 0 1 1\r\nx\r\nset b 0 0 1\r\nx\r\n");
-    let soon = siltstone::Clock::now(&siltstone::SystemClock) / 1000 + 2;
+    let soon = siltstone::Clock::now(&siltstone::SystemClock) / 1000 + 3;
     memcached.request(format!("set c 0 {soon} 1\r\nx\r\n").as_bytes());
     assert!(memcached.request(b"get a c\r\n").contains("VALUE c"));
     eventually("they expire", || memcached.request(b"get a c\r\n") == "END\r\n");

@@ -399,7 +399,7 @@ fn info_counts_a_key_that_expiry_removed_once() {
     let mut client = server.client();
     let expired = |client: &mut Client| field(client, "stats", "expired_keys");
     client.expect(&[
-        ("SET kept v PX 20", "+OK"),
+        ("SET kept v PX 100000", "+OK"),
         ("SET kept v", "+OK"),
         ("SET a v PX 20", "+OK"),
         ("SET b v PX 20", "+OK"),

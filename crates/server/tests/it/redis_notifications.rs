@@ -91,11 +91,11 @@ fn passed_expiries_are_published() {
         client.expect(&[("CONFIG SET notify-keyspace-events Ex", "+OK")]);
         subscriber.call("SUBSCRIBE __keyevent@0__:expired");
         client.expect(&[
-            ("SET kept 1 PX 40", "+OK"),
+            ("SET kept 1 PX 1000", "+OK"),
             ("PERSIST kept", ":1"),
-            ("SET deleted 1 PX 40", "+OK"),
+            ("SET deleted 1 PX 1000", "+OK"),
             ("DEL deleted", ":1"),
-            ("SET a 1 PX 60", "+OK"),
+            ("SET a 1 PX 1020", "+OK"),
         ]);
         assert_eq!(subscriber.read(), "[\"message\", \"__keyevent@0__:expired\", \"a\"]");
         client.expect(&[("SET b 1", "+OK"), ("PEXPIRE b 20", ":1")]);

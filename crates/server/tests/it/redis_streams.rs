@@ -240,7 +240,7 @@ fn waiting_group_reader_fails_when_its_key_expires() {
         // An expiry that was set before, and one that is set meanwhile.
         for before in [true, false] {
             writer.call("XGROUP CREATE s g $ MKSTREAM");
-            let expire = |client: &mut Client| client.expect(&[("PEXPIRE s 80", ":1")]);
+            let expire = |client: &mut Client| client.expect(&[("PEXPIRE s 1000", ":1")]);
             if before {
                 expire(&mut writer);
             }
@@ -256,10 +256,10 @@ fn waiting_group_reader_fails_when_its_key_expires() {
         }
         // One that is removed in time.
         writer.call("XGROUP CREATE s g $ MKSTREAM");
-        writer.call("PEXPIRE s 60");
+        writer.call("PEXPIRE s 1000");
         park(&mut reader, &mut writer, wait, 1);
         writer.expect(&[("PERSIST s", ":1")]);
-        std::thread::sleep(std::time::Duration::from_millis(150));
+        std::thread::sleep(std::time::Duration::from_millis(1100));
         writer.expect(&[("XADD s 1 k v", "\"1-0\"")]);
         assert_eq!(reader.read(), "[[\"s\", [[\"1-0\", [\"k\", \"v\"]]]]]");
     });

@@ -75,7 +75,7 @@ fn swapdb_moves_expiries_and_tells_no_tracking_client() {
         let (mut client, mut tracker) = (connect(), connect());
         tracker.call("HELLO 3");
         client.call("CONFIG SET notify-keyspace-events Ex");
-        client.expect(&[("SET t v", "+OK"), ("SET x v PX 1000", "+OK")]);
+        client.expect(&[("SET t v", "+OK"), ("SET x v PX 3000", "+OK")]);
         tracker.expect(&[
             ("CLIENT TRACKING ON", "+OK"),
             ("GET t", "\"v\""),
