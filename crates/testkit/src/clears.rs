@@ -29,7 +29,7 @@ const WRITERS: usize = 3;
 const CLEARS: u64 = 4;
 /// Of one writer between two clears. Without a limit the checks of what is left fall behind on a
 /// machine with few cores, and the table grows all the more.
-const MAX_WRITES: u64 = 3000;
+const MAX_WRITES: u64 = 1000;
 const INTERVAL: Duration = Duration::from_millis(8);
 
 /// Clears repeatedly among concurrent writers and checkpoints.
