@@ -1,4 +1,5 @@
-"""Writes or reads a table and prints the seconds of each part, for ../../compare-languages.
+"""Writes or reads a table and prints the seconds of each part, and those of CPU time of the thread,
+for ../../compare-languages.
 
 speed.py write|read STORE COUNT
 """
@@ -12,9 +13,9 @@ REST = b"." * 84
 
 
 def timed(name, run, *arguments):
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), time.thread_time()
     run(*arguments)
-    print(name, time.perf_counter() - start)
+    print(name, time.perf_counter() - start, time.thread_time() - cpu_start)
 
 
 def fill(table, keys):
