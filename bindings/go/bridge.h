@@ -156,6 +156,27 @@ static inline handle_result table_open_or_create(const siltstone_db *db, const c
   return (handle_result){error, table};
 }
 
+static inline handle_result move_begin(const siltstone_db *db, const char *name, const char *engine,
+                                       size_t count, const char *text) {
+  siltstone_move *moving = NULL;
+  const char **options = text_list(count, text);
+  siltstone_error *error = siltstone_move_begin(db, name, engine, options, count, &moving);
+  free(options);
+  return (handle_result){error, moving};
+}
+
+static inline result move_copy(const siltstone_move *moving) {
+  result r = {0};
+  r.error = siltstone_move_copy(moving, &r.flag);
+  return r;
+}
+
+static inline handle_result move_finish(const siltstone_move *moving) {
+  siltstone_table *table = NULL;
+  siltstone_error *error = siltstone_move_finish(moving, &table);
+  return (handle_result){error, table};
+}
+
 static inline handle_result sorted_file_create(const char *path, size_t count, const char *text) {
   siltstone_sorted_file *file = NULL;
   const char **options = text_list(count, text);

@@ -29,13 +29,13 @@ export interface OpenOptions extends AbstractOpenOptions {
   /** Bytes of the block cache, in place of the table's option `cache`. */
   cacheBytes?: number
   /**
-   * Keys of an encrypted store, each of 32 bytes from a secure random number generator: the current one,
-   * then those of older files. Default: the store is not encrypted.
+   * Keys of an encrypted store, each of 32 bytes from a secure random number generator: the current
+   * one, then those of older files. Default: the store is not encrypted.
    */
   encryptionKeys?: Buffer[]
   /**
-   * Reads the store beside the process that writes it, without its lock, as of the opening and of each
-   * `catchUp`; writes are refused. Default: false.
+   * Reads the store beside the process that writes it, without its lock, as of the opening and of
+   * each `catchUp`; writes are refused. Default: false.
    */
   reader?: boolean
 }
@@ -46,7 +46,9 @@ export interface WriteOptions {
   sync?: boolean
 }
 
-/** When a value expires: a time, or milliseconds since 1970. An operation of a batch has it, too. */
+/**
+ * When a value expires: a time, or milliseconds since 1970. An operation of a batch has it, too.
+ */
 export interface ExpiryOptions {
   expiresAt?: Date | number
 }
@@ -57,7 +59,10 @@ export type BatchOptions<K, V> = AbstractBatchOptions<K, V> & WriteOptions & Exp
 
 /** Options of a change feed. */
 export interface ChangeOptions {
-  /** Shows changes before they are durable. A power cut may take changes that were shown. Default: false. */
+  /**
+   * Shows changes before they are durable. A power cut may take changes that were shown. Default:
+   * false.
+   */
   includeUnsynced?: boolean
   /** Default: that of the database. */
   keyEncoding?: string
@@ -78,8 +83,8 @@ export type ChangeOperation<K = string, V = string> =
 /** A committed change: one batch. */
 export interface Change<K = string, V = string> {
   /**
-   * `cleared`: every key was removed. `ingested`: sorted files were ingested, whose content is not in
-   * the feed: read the table. Later versions may add kinds.
+   * `cleared`: every key was removed. `ingested`: sorted files were ingested, whose content is not
+   * in the feed: read the table. Later versions may add kinds.
    */
   kind: 'write' | 'cleared' | 'ingested'
   /** The sequence number of its last operation: a consumer that has applied it resumes after it. */
@@ -129,8 +134,8 @@ export class SiltstoneLevel<K = string, V = string>
   snapshot (options?: any): SiltstoneSnapshot
 
   /**
-   * The committed changes after a sequence number, each once it is durable; from the first one on by
-   * default. It waits for more and never ends by itself. The table's options `log_retention` and
+   * The committed changes after a sequence number, each once it is durable; from the first one on
+   * by default. It waits for more and never ends by itself. The table's options `log_retention` and
    * `log_retention_time` say how much of the log is kept: `next` fails with
    * `SILTSTONE_CHANGES_UNAVAILABLE` if that is too little. Copy the table from a snapshot then, and
    * resume after its `sequence`.
@@ -138,8 +143,8 @@ export class SiltstoneLevel<K = string, V = string>
   changes<KX = K, VX = V> (since?: number, options?: ChangeOptions): Changes<KX, VX>
 
   /**
-   * Sets a key to a value if its value is `expected`, and returns whether it was. `undefined` is no value:
-   * expected, a missing key; as the new value, the key is removed.
+   * Sets a key to a value if its value is `expected`, and returns whether it was. `undefined` is no
+   * value: expected, a missing key; as the new value, the key is removed.
    */
   compareAndSwap<KX = K, VX = V> (
     key: KX,
@@ -157,8 +162,17 @@ export class SiltstoneLevel<K = string, V = string>
   /** Runs flushes and compactions until none is due. */
   maintain (): Promise<void>
 
-  /** Moves the entries of a range to their deepest level, and drops deleted and overwritten ones. */
+  /**
+   * Moves the entries of a range to their deepest level, and drops deleted and overwritten ones.
+   */
   compactRange<KX = K> (options?: AbstractClearOptions<KX>): Promise<void>
+
+  /**
+   * Moves the table to other options while it is in use, also to those that an open table does not
+   * take. It waits for a moment without other operations to switch. Snapshots, iterators and feeds
+   * of before fail with `SILTSTONE_CLOSED` afterwards.
+   */
+  move (tableOptions?: Record<string, string>): Promise<void>
 
   /** Makes every write that has ended durable against a power cut. */
   sync (): Promise<void>

@@ -1,4 +1,5 @@
-/* Writes or reads a table and prints the seconds of each part, for ../../compare-languages.
+/* Writes or reads a table and prints the seconds of each part, and those of CPU time of the thread,
+ * for ../../compare-languages.
  *
  * speed write|read STORE COUNT */
 
@@ -77,12 +78,17 @@ static void get(void) {
   }
 }
 
+static double seconds(clockid_t clock) {
+  struct timespec now;
+  clock_gettime(clock, &now);
+  return now.tv_sec + now.tv_nsec / 1e9;
+}
+
 static void timed(const char *name, void (*run)(void)) {
-  struct timespec start, end;
-  clock_gettime(CLOCK_MONOTONIC, &start);
+  double start = seconds(CLOCK_MONOTONIC), cpu_start = seconds(CLOCK_THREAD_CPUTIME_ID);
   run();
-  clock_gettime(CLOCK_MONOTONIC, &end);
-  printf("%s %f\n", name, end.tv_sec - start.tv_sec + (end.tv_nsec - start.tv_nsec) / 1e9);
+  double end = seconds(CLOCK_MONOTONIC), cpu_end = seconds(CLOCK_THREAD_CPUTIME_ID);
+  printf("%s %f %f\n", name, end - start, cpu_end - cpu_start);
   check(siltstone_table_maintain(table));
 }
 

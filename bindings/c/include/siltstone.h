@@ -14,9 +14,9 @@
  *             `char **` is freed with siltstone_free(), and a handle with the _free function of its
  *             type, in any order. A handle must not be used after it was freed; the library cannot
  *             detect that. Cursors and callbacks state how long their keys and values are valid.
- * Threads     Handles of stores, tables and snapshots can be used by several threads at the same
- *             time. All others by one thread at a time. Freeing a handle is a use of it. Do not use
- *             a store in a child process after fork(): open it there.
+ * Threads     Handles of stores, tables, snapshots, readers and moves can be used by several threads
+ *             at the same time. All others by one thread at a time. Freeing a handle is a use of it.
+ *             Do not use a store in a child process after fork(): open it there.
  * Version     Functions stay as they are within one version of the soname.
  */
 
@@ -256,6 +256,12 @@ typedef struct siltstone_error siltstone_error;
  Receives what a merge callback returns. It is valid during the call.
  */
 typedef struct siltstone_merge_output siltstone_merge_output;
+
+/*
+ A table on its way to another engine. Any thread may use it, several at the same time: one
+ copies, and others read the progress or cancel the move.
+ */
+typedef struct siltstone_move siltstone_move;
 
 /*
  Options of opening a store. They are copied when a store is opened and can be used again.
@@ -1372,6 +1378,74 @@ siltstone_error *siltstone_table_cursor_prefix(const siltstone_table *table,
                                                const char *prefix,
                                                size_t prefix_len,
                                                siltstone_cursor **cursor);
+
+/*
+ Begins to move the table `name` to the engine `engine`, with `option_count` options of the form
+ "key=value", while it is in use. It may be its own engine, with other options. Nothing is copied
+ yet. Copy with siltstone_move_copy(), finish with siltstone_move_finish(), and free it with
+ siltstone_move_free().
+
+ What does not move: snapshots, the history of skimpy, and change feeds with their positions.
+
+ Errors: INVALID if there is no such table, or if it is moving already; INVALID_OPTIONS with every
+ mistake; UNSUPPORTED for a table with a merge operator and an engine without merges; REFUSED in a
+ read-only store; IO. Nothing has changed then.
+ */
+siltstone_error *siltstone_move_begin(const siltstone_db *db,
+                                      const char *name,
+                                      const char *engine,
+                                      const char *const *options,
+                                      size_t option_count,
+                                      siltstone_move **moving);
+
+/*
+ Copies all rows, then those that were written meanwhile, until few are left. Readers and writers
+ go on. *is_copied is false if the move was cancelled. Cost: the table is read once and written
+ once, with the write amplification of the new engine.
+
+ Errors: REFUSED for a value that the new engine does not take, or if it has no room; those of
+ reads and writes. The table is as before, and siltstone_move_free() removes the copy.
+ */
+siltstone_error *siltstone_move_copy(const siltstone_move *moving, bool *is_copied);
+
+/*
+ The rows that were copied since the copy last began. 0 for NULL.
+ */
+uint64_t siltstone_move_rows(const siltstone_move *moving);
+
+/*
+ The rows that were copied again because they were written meanwhile. 0 for NULL.
+ */
+uint64_t siltstone_move_changes(const siltstone_move *moving);
+
+/*
+ How often the copy began again, after a removal of ranges or of all keys. 0 for NULL.
+ */
+uint64_t siltstone_move_restarts(const siltstone_move *moving);
+
+/*
+ Cancels a move that is not finished: the calls that copy end after at most one more batch of rows.
+ The table stays as it is. Free the move afterwards. NULL is allowed.
+ */
+void siltstone_move_cancel(const siltstone_move *moving);
+
+/*
+ Copies what is left as siltstone_move_copy() does, puts the copy in the place of the table,
+ durably, and removes the old one. Writers wait for the last few rows and the switch. *table is
+ the table on its new engine; free it with siltstone_table_free(). Calls with other handles of the
+ table fail with CLOSED. A crash leaves the old table or the new one. The move is over in any case;
+ after an error from before the switch the table is as it was.
+
+ Errors: those of siltstone_move_copy(); INVALID if the move was cancelled, or is finished; IO of
+ the switch, or from removing the old table: the next open has the old or the new table.
+ */
+siltstone_error *siltstone_move_finish(const siltstone_move *moving, siltstone_table **table);
+
+/*
+ Frees a move. One that is not finished is cancelled: the table stays as it is, and the copy is
+ removed. NULL is allowed.
+ */
+void siltstone_move_free(siltstone_move *moving);
 
 /*
  Begins a transaction. End it with siltstone_transaction_commit(), and free it with

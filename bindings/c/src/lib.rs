@@ -23,6 +23,7 @@
 //! | [`merge_operator`], [`listener`] | merge operators and listeners of the program |
 //! | [`db`] | stores: open, close, tables, checkpoint, verification, repair |
 //! | [`table`] | tables: reads, writes, statistics |
+//! | [`table_move`] | moves of tables to other engines |
 //! | [`batch`] | write batches |
 //! | [`changes`] | change feeds |
 //! | [`sorted_file`] | bulk loading |
@@ -50,4 +51,5 @@ pub mod reads;
 pub mod snapshot;
 pub mod sorted_file;
 pub mod table;
+pub mod table_move;
 pub mod transaction;

@@ -396,7 +396,15 @@ fn measured_programs_read_the_stores_of_each_other() {
         command
     };
     let parts = |output: &str| -> Vec<String> {
-        let part = |line: &str| line.split(' ').next().unwrap().to_owned();
+        let part = |line: &str| {
+            let fields: Vec<_> = line.split(' ').collect();
+            let [name, seconds, cpu] = fields[..] else { panic!("{line}") };
+            assert!(
+                [seconds, cpu].iter().all(|time| time.parse::<f64>().unwrap() >= 0.0),
+                "{line}"
+            );
+            name.to_owned()
+        };
         output.lines().map(part).collect()
     };
     for (name, program) in &programs {

@@ -1,5 +1,5 @@
 /*
- * What concerns more than one key: ranges, merges, options, batches over tables, bulk loading.
+ * What concerns more than one key: ranges, merges, options, batches over tables, bulk loading, moves.
  *
  *   tables DIR    DIR is an empty directory, in which it makes a store
  */
@@ -163,14 +163,72 @@ static void load(siltstone_table *table, const char *directory) {
   siltstone_sorted_file_free(file);
 }
 
+static void move(siltstone_db *db, siltstone_table *words) {
+  const char *options[] = {"memtable=8MiB"};
+  siltstone_move *moving;
+  siltstone_table *moved;
+  char key[16], *json;
+  bool is_copied;
+  for (int i = 0; i < 1000; ++i) {
+    snprintf(key, sizeof key, "%08d", i);
+    OK(siltstone_table_put(words, S(key), S("1")));
+  }
+  moving = (siltstone_move *)1;
+  FAILS(siltstone_move_begin(db, "none", "silt", NULL, 0, &moving), SILTSTONE_CODE_INVALID, "none");
+  CHECK(moving == NULL);
+  FAILS(siltstone_move_begin(db, "words", "silt", NULL, 0, NULL), SILTSTONE_CODE_INVALID, "'moving'");
+  FAILS(siltstone_move_begin(db, "words", "slit", NULL, 0, &moving), SILTSTONE_CODE_INVALID_OPTIONS,
+        "slit");
+  options[0] = "memtable=many";
+  FAILS(siltstone_move_begin(db, "words", "lsm", options, 1, &moving),
+        SILTSTONE_CODE_INVALID_OPTIONS, "memtable");
+
+  /* One that is cancelled, and one that is freed, leave the table as it is. */
+  OK(siltstone_move_begin(db, "words", "silt", NULL, 0, &moving));
+  FAILS(siltstone_move_begin(db, "words", "silt", NULL, 0, &(siltstone_move *){0}),
+        SILTSTONE_CODE_INVALID, "words");
+  siltstone_move_cancel(moving);
+  is_copied = true;
+  OK(siltstone_move_copy(moving, &is_copied));
+  CHECK(!is_copied && siltstone_move_rows(moving) == 0);
+  FAILS(siltstone_move_finish(moving, &moved), SILTSTONE_CODE_INVALID, "cancelled");
+  CHECK(moved == NULL);
+  siltstone_move_free(moving);
+  OK(siltstone_move_begin(db, "words", "trie", NULL, 0, &moving));
+  OK(siltstone_move_copy(moving, &is_copied));
+  siltstone_move_free(moving);
+  OK(siltstone_table_put(words, S("00000000"), S("2")));
+
+  OK(siltstone_move_begin(db, "words", "silt", NULL, 0, &moving));
+  OK(siltstone_move_copy(moving, &is_copied));
+  CHECK(is_copied && siltstone_move_rows(moving) == 1000 && siltstone_move_changes(moving) == 0);
+  OK(siltstone_table_put(words, S("00000001"), S("3")));
+  OK(siltstone_table_delete(words, S("00000002")));
+  CHECK(siltstone_move_restarts(moving) == 0);
+  FAILS(siltstone_move_finish(NULL, &moved), SILTSTONE_CODE_INVALID, "'moving'");
+  OK(siltstone_move_finish(moving, &moved));
+  CHECK(siltstone_move_changes(moving) == 2);
+  FAILS(siltstone_move_copy(moving, &is_copied), SILTSTONE_CODE_INVALID, "finished");
+  FAILS(siltstone_move_finish(moving, &(siltstone_table *){0}), SILTSTONE_CODE_INVALID, "finished");
+  siltstone_move_free(moving);
+  CHECK(has(moved, "00000000", "2") && has(moved, "00000001", "3") && has(moved, "00000002", NULL));
+  FAILS(siltstone_table_put(words, S("k"), S("v")), SILTSTONE_CODE_CLOSED, "closed");
+  OK(siltstone_tables(db, &json));
+  CHECK(strstr(json, "\"words\":{\"engine\":\"silt\""));
+  siltstone_free(json);
+  siltstone_table_free(moved);
+  siltstone_move_cancel(NULL);
+  siltstone_move_free(NULL);
+}
+
 int main(int argc, char **argv) {
   CHECK(argc == 2);
   siltstone_db *db;
-  siltstone_table *tables[3];
-  const char *names[] = {"left", "right", "counters"};
+  siltstone_table *tables[4];
+  const char *names[] = {"left", "right", "counters", "words"};
   snprintf(path, sizeof path, "%s/store", argv[1]);
   OK(siltstone_open_or_create(path, NULL, &db));
-  for (int i = 0; i < 3; ++i)
+  for (int i = 0; i < 4; ++i)
     OK(siltstone_table_open_or_create(db, names[i], "lsm", NULL, 0, &tables[i]));
   delete_ranges(tables[0]);
   change_options(tables[0]);
@@ -179,7 +237,8 @@ int main(int argc, char **argv) {
   load(tables[1], argv[1]);
   sizes(db, tables[1]);
   merge(tables[2]);
-  for (int i = 0; i < 3; ++i) siltstone_table_free(tables[i]);
+  move(db, tables[3]);
+  for (int i = 0; i < 4; ++i) siltstone_table_free(tables[i]);
   OK(siltstone_close(db));
   FAILS(siltstone_disk_usage(db, &(char *){0}), SILTSTONE_CODE_CLOSED, "closed");
   siltstone_db_free(db);

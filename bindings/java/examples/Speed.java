@@ -1,7 +1,9 @@
 import static java.nio.charset.StandardCharsets.US_ASCII;
 
+import java.lang.management.ManagementFactory;
 import java.nio.file.Path;
 import java.util.Arrays;
+import java.util.Locale;
 import java.util.Map;
 import siltstone.Batch;
 import siltstone.Cursor;
@@ -9,7 +11,8 @@ import siltstone.Store;
 import siltstone.Table;
 
 /**
- * Writes or reads a table and prints the seconds of each part, for ../../compare-languages.
+ * Writes or reads a table and prints the seconds of each part, and those of CPU time of the thread,
+ * for ../../compare-languages.
  *
  * <pre>java Speed write|read STORE COUNT</pre>
  */
@@ -74,10 +77,18 @@ public class Speed {
     }
   }
 
+  /** The CPU time of this thread, without that of the garbage collector and the compilers. */
+  private static long cpuNanoseconds() {
+    return ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime();
+  }
+
   private void timed(String name, Runnable part) {
     long start = System.nanoTime();
+    long cpuStart = cpuNanoseconds();
     part.run();
-    System.out.println(name + " " + (System.nanoTime() - start) / 1e9);
+    double seconds = (System.nanoTime() - start) / 1e9;
+    double cpu = (cpuNanoseconds() - cpuStart) / 1e9;
+    System.out.printf(Locale.ROOT, "%s %f %f%n", name, seconds, cpu);
     table.maintain();
   }
 

@@ -1,6 +1,7 @@
 'use strict'
 
-// Writes or reads a table and prints the seconds of each part, for ../../compare-languages.
+// Writes or reads a table and prints the seconds of each part, and those of CPU time of the process,
+// for ../../compare-languages.
 //
 //   node speed.js write|read STORE COUNT
 
@@ -37,17 +38,25 @@ async function get (table, keys) {
   for (const key of keys) check(key, table.getSync(key))
 }
 
+function cpuSeconds () {
+  const { user, system } = process.cpuUsage()
+  return (user + system) / 1e6
+}
+
 async function main (mode, store, count) {
   const keys = Array.from({ length: count }, (_, i) =>
     Buffer.from(String(i * 7919 % count).padStart(16, '0')))
   const table = new SiltstoneLevel(store, {
-    table: 'speed', tableOptions: { cache: '256MiB' }, keyEncoding: 'buffer', valueEncoding: 'buffer'
+    table: 'speed',
+    tableOptions: { cache: '256MiB' },
+    keyEncoding: 'buffer',
+    valueEncoding: 'buffer'
   })
   await table.open()
   for (const part of { write: [fill, put], read: [scan, get] }[mode]) {
-    const start = performance.now()
+    const [start, cpuStart] = [performance.now(), cpuSeconds()]
     await part(table, keys)
-    console.log(part.name, (performance.now() - start) / 1000)
+    console.log(part.name, (performance.now() - start) / 1000, cpuSeconds() - cpuStart)
     await table.maintain()
   }
   await table.close()

@@ -3,10 +3,11 @@
 // The change feed of a table: its committed changes from one sequence number on.
 //
 // The first `next` begins the feed of the library, once the database is open. A feed looks for a
-// change, and sleeps if there is none: a call that waits would keep one of the few threads of calls.
+// change, and sleeps if there is none: a call that waits would keep one of the few threads of
+// calls.
 //
-// Invariants: calls of `next` run one after the other. `close` frees the feed of the library when no
-// call uses it, and does not wait for the database to be opened.
+// Invariants: calls of `next` run one after the other. `close` frees the feed of the library when
+// no call uses it, and does not wait for the database to be opened.
 
 const library = require('./library')
 

@@ -17,6 +17,8 @@ class Gets {
   constructor (db) {
     this._db = db
     this._group = null
+    // The groups that are not sent yet.
+    this.waiting = 0
   }
 
   // The value of a key as of now.
@@ -39,9 +41,11 @@ class Gets {
     const snapshot = [null]
     library.now('snapshot_create', this._db._table, snapshot)
     const group = this._group = { snapshot: snapshot[0], reads: [] }
+    this.waiting++
     queueMicrotask(() => {
       if (this._group === group) this.close()
       this._send(group)
+      this.waiting--
     })
   }
 

@@ -50,6 +50,7 @@ class SiltstoneLevel extends AbstractLevel {
         compactRange: true,
         compareAndSwap: true,
         maintain: true,
+        move: true,
         stats: true,
         sync: true
       }
@@ -61,9 +62,10 @@ class SiltstoneLevel extends AbstractLevel {
     this._writes = 0
     // That of the writes at once, in bytes, since one of them gave way to the event loop.
     this._costAtOnce = 0
-    this._whenIdle = null
-    // With the option `reader`: `_db` is a reader then. Its tables before the last catch-up are freed
-    // when no call is running.
+    // Those who wait until no call is running.
+    this._whenIdle = []
+    // With the option `reader`: `_db` is a reader then. Its tables before the last catch-up are
+    // freed when no call is running.
     this._isReader = false
     this._oldTables = []
   }
@@ -108,7 +110,7 @@ class SiltstoneLevel extends AbstractLevel {
       this._table = table[0]
       return
     }
-    const tableOptions = Object.entries(options.tableOptions || {}).map(([k, v]) => `${k}=${v}`)
+    const tableOptions = optionList(options.tableOptions)
     try {
       await library.later('table_open_or_create', db[0], this._name, ENGINE, tableOptions,
         tableOptions.length, table)
@@ -136,8 +138,7 @@ class SiltstoneLevel extends AbstractLevel {
 
   // Waits until no call is running.
   async _idle () {
-    while (this._calls > 0) await new Promise(resolve => { this._whenIdle = resolve })
-    this._whenIdle = null
+    while (this._calls > 0) await new Promise(resolve => this._whenIdle.push(resolve))
   }
 
   // Runs a call on another thread, which `_close` waits for.
@@ -151,7 +152,7 @@ class SiltstoneLevel extends AbstractLevel {
       this._calls--
       if (this._calls === 0) {
         this._oldTables.splice(0).forEach(library.table_free)
-        if (this._whenIdle) this._whenIdle()
+        this._whenIdle.splice(0).forEach(resolve => resolve())
       }
     }
   }
@@ -365,8 +366,8 @@ class SiltstoneLevel extends AbstractLevel {
     await this._later('table_maintain', this._table)
   }
 
-  // Moves entries to their deepest level, and drops deleted, expired and overwritten ones. The range
-  // is as of `clear`.
+  // Moves entries to their deepest level, and drops deleted, expired and overwritten ones. The
+  // range is as of `clear`.
   async compactRange (options = {}) {
     this._assertOpen()
     const encoding = this.keyEncoding(options.keyEncoding)
@@ -377,6 +378,27 @@ class SiltstoneLevel extends AbstractLevel {
     }
     const { start, end, isEmpty } = bounds(range)
     if (!isEmpty) await this._callRange('table_compact_range', start, end)
+  }
+
+  // Moves the table to other options while it is in use, also to those that an open table does not
+  // take. Snapshots, iterators and feeds of before fail with SILTSTONE_CLOSED afterwards.
+  async move (tableOptions) {
+    this._assertOpen()
+    if (this._isReader) throw notSupported('move', 'is not for a reader')
+    const options = optionList(tableOptions)
+    const [moving, isCopied, table] = [[null], [false], [null]]
+    await this._later('move_begin', this._db, this._name, ENGINE, options, options.length, moving)
+    try {
+      await this._later('move_copy', moving[0], isCopied)
+      // The others would read or write the old table.
+      while (this._calls > 0 || this._gets.waiting > 0) await this._idle()
+      library.now('move_finish', moving[0], table)
+    } finally {
+      library.move_free(moving[0])
+    }
+    library.table_free(this._table)
+    this._table = table[0]
+    this._gets.close()
   }
 
   // Makes every write that has ended durable against a power cut.
@@ -419,6 +441,11 @@ function milliseconds (time) {
   const number = Number(time)
   if (!(number >= 0)) throw new TypeError(`'expiresAt' is ${time}, which is not a time`)
   return BigInt(Math.max(1, Math.min(Math.floor(number), Number.MAX_SAFE_INTEGER)))
+}
+
+// Options of a table for the library.
+function optionList (options) {
+  return Object.entries(options || {}).map(([key, value]) => `${key}=${value}`)
 }
 
 function optionsOf ({ readOnly, threads, maxOpenFiles, cacheBytes }) {

@@ -43,6 +43,7 @@ const PROCEDURES = {
   db_free: [HANDLE],
   error_free: [HANDLE],
   free: [HANDLE],
+  move_free: [HANDLE],
   options_free: [HANDLE],
   options_set_cache_bytes: [HANDLE, 'uint64_t'],
   options_set_idle_ms: [HANDLE, 'uint64_t'],
@@ -66,6 +67,9 @@ const FALLIBLE = {
   cursor_seek: READ,
   cursor_seek_back: READ,
   cursor_skip_values: [HANDLE],
+  move_begin: [HANDLE, 'str', 'str', koffi.pointer('str'), 'size_t', OUT_HANDLE],
+  move_copy: [HANDLE, OUT_BOOL],
+  move_finish: [HANDLE, OUT_HANDLE],
   open: ['str', HANDLE, OUT_HANDLE],
   open_or_create: ['str', HANDLE, OUT_HANDLE],
   options_add_key: READ,
@@ -133,8 +137,8 @@ function configure () {
     })
   } catch (error) {
     if (koffi.config().async_stack_size >= STACK_BYTES) return
-    throw new Error("another package uses koffi already: load 'siltstone-level' before it, or call " +
-      `koffi.config({ async_stack_size: ${STACK_BYTES} }) first`, { cause: error })
+    throw new Error("another package uses koffi already: load 'siltstone-level' before it, or " +
+      `call koffi.config({ async_stack_size: ${STACK_BYTES} }) first`, { cause: error })
   }
 }
 

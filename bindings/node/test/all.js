@@ -256,7 +256,7 @@ test('package that is loaded behind another user of koffi says so', t => {
   t.end()
 })
 
-test('buffered writes are applied at once, in the order of calls, and give way to other work', async t => {
+test('buffered writes are applied at once, in order, and give way to other work', async t => {
   const db = new SiltstoneLevel(location())
   await db.open()
   const put = db.put('a', '1')
@@ -364,6 +364,33 @@ test('compare and swap changes a key with the expected value alone', async t => 
   await db.close()
 })
 
+test('table in use moves to other options', async t => {
+  const db = new SiltstoneLevel(location())
+  const puts = Array.from({ length: 1000 }, (_, i) => ({ type: 'put', key: `k${i}`, value: '1' }))
+  await db.batch(puts)
+  const snapshot = db.snapshot()
+  const moving = db.move({ memtable: '8MiB' })
+  const others = Array.from({ length: 100 }, async (_, i) => {
+    await db.put(`k${i}`, '2', { sync: i % 10 === 0 })
+    t.is(await db.get(`k${i}`), '2')
+  })
+  await Promise.all([moving, ...others])
+  t.ok(fs.existsSync(path.join(db.location, 'table-level.1')))
+  t.notOk(fs.existsSync(path.join(db.location, 'table-level')))
+  t.is((await db.values().all()).filter(value => value === '2').length, 100)
+  t.is((await db.keys().all()).length, 1000)
+  const closed = await db.get('k1', { snapshot }).then(() => null, error => error)
+  t.is(closed && closed.code, 'SILTSTONE_CLOSED')
+  await snapshot.close()
+  const refused = await db.move({ memtable: 'many' }).then(() => null, error => error)
+  t.is(refused && refused.code, 'SILTSTONE_INVALID_OPTIONS')
+  await db.put('k', 'v')
+  await Promise.all([db.move().catch(() => {}), db.close()])
+  await db.open()
+  t.is(await db.get('k'), 'v')
+  await db.close()
+})
+
 test('encrypted store opens with its key alone', async t => {
   const where = location()
   const keys = [crypto.randomBytes(32), crypto.randomBytes(32)]
@@ -372,7 +399,8 @@ test('encrypted store opens with its key alone', async t => {
   await db.put('k', secret, { sync: true })
   await db.close()
   const files = fs.readdirSync(where, { recursive: true }).map(file => path.join(where, file))
-  const contents = files.filter(file => fs.statSync(file).isFile()).map(file => fs.readFileSync(file))
+  const contents = files.filter(file => fs.statSync(file).isFile())
+    .map(file => fs.readFileSync(file))
   t.ok(contents.length > 0 && !contents.some(content => content.includes(secret)))
   for (const encryptionKeys of [undefined, [keys[1]], [Buffer.from('short')]]) {
     db = new SiltstoneLevel(where, { encryptionKeys })

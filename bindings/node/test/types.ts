@@ -34,6 +34,7 @@ export async function store (location: string): Promise<void> {
     keyEncoding: 'buffer', valueEncoding: 'buffer'
   })
   await db.put('a', `${hasChanged} ${isSwapped}`, { expiresAt: new Date(), sync: true })
+  await db.move({ memtable: '8MiB' })
   await db.compactRange()
   await db.compactRange({ gte: 'a', lt: 'b' })
   await db.compactRange<Buffer>({ gte: Buffer.from('a'), keyEncoding: 'buffer' })

@@ -1,11 +1,11 @@
 //! Write batches.
 
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
 use siltstone::{DbBatch, Durability, WriteBatch};
 
 use crate::bytes::{Bytes, expiry};
 use crate::changes::Change;
+use crate::context::context_manager;
 use crate::errors::raise;
 use crate::reads;
 
@@ -117,23 +117,9 @@ impl Batch {
         }
         Ok(is_written)
     }
-
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    #[pyo3(signature = (exception_type, *_rest))]
-    fn __exit__(
-        &mut self,
-        py: Python<'_>,
-        exception_type: &Bound<'_, PyAny>,
-        _rest: &Bound<'_, PyTuple>,
-    ) -> PyResult<bool> {
-        if exception_type.is_none() {
-            self.write(py)?;
-        } else {
-            self.writes.clear();
-        }
-        Ok(false)
-    }
 }
+
+context_manager!(Batch, |batch, py, is_complete| match is_complete {
+    true => batch.borrow_mut().write(py)?,
+    false => batch.borrow_mut().writes.clear(),
+});

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use siltstone::{BatchOp, ChangeBatch, ChangeOptions, Error, Op, WriteBatch};
 
+use crate::context::context_manager;
 use crate::errors::{invalid, raise};
 
 const WAIT_PART: Duration = Duration::from_millis(50);
@@ -76,17 +77,9 @@ impl Changes {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Change>> {
         self.next(py, 0.0)
     }
-
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> bool {
-        self.close(py);
-        false
-    }
 }
+
+context_manager!(Changes, |changes, py, _| changes.get().close(py));
 
 /// One committed change of a table.
 #[pyclass(module = "siltstone", frozen)]

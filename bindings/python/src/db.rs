@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
 use serde::Serialize;
 use siltstone::{DbBatch, DbOptions, Env, maintenance};
 
 use crate::batch::Batch;
 use crate::bytes::Bytes;
+use crate::context::context_manager;
 use crate::db_transaction::DbTransaction;
 use crate::detached::Detached;
 use crate::errors::{invalid, raise};
@@ -20,6 +20,7 @@ use crate::listener::Listener;
 use crate::options;
 use crate::snapshot::Snapshot;
 use crate::table::{Table, durability};
+use crate::table_move::TableMove;
 use crate::transaction;
 
 /// An open store: a mapping from names to tables, and a context manager that closes it.
@@ -133,6 +134,20 @@ impl Db {
         py.detach(|| self.0.rename_table(name, new_name)).map_err(raise)
     }
 
+    /// Begins to move a table to `engine` with `options`, while it is in use.
+    #[pyo3(signature = (name, engine, options = None))]
+    fn begin_move(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        engine: &str,
+        options: Option<BTreeMap<String, String>>,
+    ) -> PyResult<TableMove> {
+        let options = options.unwrap_or_default();
+        let begun = py.detach(|| self.0.begin_move(name, engine, &options));
+        begun.map(TableMove::new).map_err(raise)
+    }
+
     /// The engine and the options of each table.
     fn tables<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         loads(py, &py.detach(|| self.0.catalogue()).map_err(raise)?.tables)
@@ -219,17 +234,9 @@ impl Db {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.close()).map_err(raise)
     }
-
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<bool> {
-        self.close(py)?;
-        Ok(false)
-    }
 }
+
+context_manager!(Db, |db, py, _| db.get().close(py)?);
 
 impl Db {
     fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {

@@ -4,12 +4,12 @@ use std::ptr;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
 use siltstone::{Durability, Error};
 
+use crate::context::context_manager;
 use crate::errors::{invalid, raise};
 use crate::table::Table;
-use crate::transaction::{Ending, Transaction, ended};
+use crate::transaction::{Ending, Transaction, end_block, ended};
 
 /// A transaction over several tables, which are applied together: a mapping from tables to their
 /// transactions, and a context manager that commits.
@@ -80,23 +80,8 @@ impl DbTransaction {
     fn rollback(&self, py: Python<'_>) {
         py.detach(|| self.discard());
     }
-
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    #[pyo3(signature = (exception_type, *_rest))]
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        exception_type: &Bound<'_, PyAny>,
-        _rest: &Bound<'_, PyTuple>,
-    ) -> PyResult<bool> {
-        if exception_type.is_none() {
-            py.detach(|| self.end().unwrap_or(Ok(()))).map_err(raise)?;
-        } else {
-            self.rollback(py);
-        }
-        Ok(false)
-    }
 }
+
+context_manager!(DbTransaction, |transaction, py, is_complete| {
+    end_block(py, transaction.get(), is_complete)?
+});

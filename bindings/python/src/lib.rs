@@ -24,11 +24,14 @@
 //! | [`iterate`] | iterators over entries, keys and values |
 //! | [`changes`] | change feeds |
 //! | [`sorted_file`] | bulk loading |
+//! | [`table_move`] | moves of tables to other engines |
+//! | [`context`] | context managers |
 //! | [`detached`] | handles that are dropped without the interpreter |
 
 mod batch;
 mod bytes;
 mod changes;
+mod context;
 mod db;
 mod db_transaction;
 mod detached;
@@ -42,6 +45,7 @@ mod reads;
 mod snapshot;
 mod sorted_file;
 mod table;
+mod table_move;
 mod transaction;
 
 /// The store.
@@ -73,6 +77,8 @@ mod _siltstone {
     use crate::sorted_file::SortedFile;
     #[pymodule_export]
     use crate::table::Table;
+    #[pymodule_export]
+    use crate::table_move::{MoveProgress, TableMove};
     #[pymodule_export]
     use crate::transaction::Transaction;
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
 use siltstone::{DbOptions, Error};
 
 use crate::bytes::Bytes;
+use crate::context::context_manager;
 use crate::errors::raise;
 use crate::options;
 use crate::table::Table;
@@ -88,14 +88,6 @@ impl DbReader {
     fn close(&self, py: Python<'_>) {
         py.detach(|| drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take()));
     }
-
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> bool {
-        self.close(py);
-        false
-    }
 }
+
+context_manager!(DbReader, |reader, py, _| reader.get().close(py));

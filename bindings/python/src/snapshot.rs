@@ -8,6 +8,7 @@ use pyo3::types::PyBytes;
 use siltstone::{Error, KeyRange};
 
 use crate::bytes::Bytes;
+use crate::context::context_manager;
 use crate::errors::raise;
 use crate::iterate::{Entries, Part};
 use crate::reads::{self, Reads, mapping_reads};
@@ -48,14 +49,6 @@ impl Snapshot {
     fn close(&self, py: Python<'_>) {
         py.detach(|| drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take()));
     }
-
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, pyo3::types::PyTuple>) -> bool {
-        self.close(py);
-        false
-    }
 }
+
+context_manager!(Snapshot, |snapshot, py, _| snapshot.get().close(py));

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
 use siltstone::{Error, SortedFileWriter};
 
 use crate::bytes::{Bytes, expiry};
+use crate::context::context_manager;
 use crate::errors::raise;
 
 /// A file of sorted entries that is being written. A context manager that finishes it, or removes it
@@ -84,24 +84,9 @@ impl SortedFile {
     fn close(&self, py: Python<'_>) {
         py.detach(|| drop(self.take()));
     }
-
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    #[pyo3(signature = (exception_type, *_rest))]
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        exception_type: &Bound<'_, PyAny>,
-        _rest: &Bound<'_, PyTuple>,
-    ) -> PyResult<bool> {
-        if exception_type.is_none() {
-            py.detach(|| self.take().map_or(Ok(()), |writer| writer.finish().map(drop)))
-                .map_err(raise)?;
-        } else {
-            self.close(py);
-        }
-        Ok(false)
-    }
 }
+
+context_manager!(SortedFile, |file, py, is_complete| match file.get().take() {
+    Some(writer) if is_complete => py.detach(|| writer.finish().map(drop)).map_err(raise)?,
+    unfinished => py.detach(|| drop(unfinished)),
+});

@@ -4,10 +4,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::PyBytes;
 use siltstone::{Durability, Error, KeyRange, Retry};
 
 use crate::bytes::{Bytes, expiry};
+use crate::context::context_manager;
 use crate::errors::{is_retryable, raise};
 use crate::iterate::{Entries, Part};
 use crate::reads::{self, Reads, mapping_reads};
@@ -143,25 +144,26 @@ impl Transaction {
     fn rollback(&self, py: Python<'_>) {
         py.detach(|| self.discard());
     }
+}
 
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
+context_manager!(Transaction, |transaction, py, is_complete| {
+    end_block(py, transaction.get(), is_complete)?
+});
 
-    #[pyo3(signature = (exception_type, *_rest))]
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        exception_type: &Bound<'_, PyAny>,
-        _rest: &Bound<'_, PyTuple>,
-    ) -> PyResult<bool> {
-        if exception_type.is_none() {
-            py.detach(|| self.end().unwrap_or(Ok(()))).map_err(raise)?;
-        } else {
-            self.rollback(py);
+/// Commits or discards a transaction at the end of a block, which may have ended it itself.
+pub(crate) fn end_block(
+    py: Python<'_>,
+    transaction: &impl Ending,
+    is_complete: bool,
+) -> PyResult<()> {
+    let end = || match is_complete {
+        true => transaction.end().unwrap_or(Ok(())),
+        false => {
+            transaction.discard();
+            Ok(())
         }
-        Ok(false)
-    }
+    };
+    py.detach(end).map_err(raise)
 }
 
 /// Runs `work` in a transaction that `begin` begins, and commits it. After a conflict it does both
@@ -177,12 +179,7 @@ pub(crate) fn transact<'py, T: Ending>(
     let attempt = || {
         let transaction = begin()?;
         let result = work.call1((transaction.as_any(),));
-        let transaction = get(&transaction);
-        match result {
-            // The function may have committed it or rolled it back itself.
-            Ok(_) => py.detach(|| transaction.end().unwrap_or(Ok(()))).map_err(raise)?,
-            Err(_) => py.detach(|| transaction.discard()),
-        }
+        end_block(py, get(&transaction), result.is_ok())?;
         result
     };
     let mut number = 1;

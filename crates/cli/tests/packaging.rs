@@ -1,6 +1,6 @@
 //! The files in `packaging/` fit the program.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -81,22 +81,38 @@ fn configuration_of_the_package_is_valid() {
     assert!(text.lines().any(|line| line == "dir = \"/var/lib/siltstone\""), "{text}");
 }
 
-#[test]
-fn debian_package_has_program_unit_and_configuration() {
-    let has_dpkg = Command::new("dpkg-deb").arg("--version").output().is_ok();
-    if !has_dpkg {
-        return;
-    }
-    let scratch = tempfile::tempdir().unwrap();
+/// Builds the Debian package in an empty directory. `None`: there is no dpkg.
+fn debian_package(directory: &Path) -> Option<PathBuf> {
+    Command::new("dpkg-deb").arg("--version").output().ok()?;
     let built = Command::new(packaging("debian/build"))
         .arg(env!("CARGO_BIN_EXE_siltstone"))
-        .arg(scratch.path())
+        .arg(directory)
         // What is in the package is tested; strong compression of a large program takes long.
         .envs([("DPKG_DEB_COMPRESSOR_TYPE", "gzip"), ("DPKG_DEB_COMPRESSOR_LEVEL", "1")])
         .output()
         .unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    let package = scratch.path().read_dir().unwrap().next().unwrap().unwrap().path();
+    Some(directory.read_dir().unwrap().next().unwrap().unwrap().path())
+}
+
+/// Needs root and redis-cli, too; see the script.
+#[test]
+fn debian_package_serves_after_its_installation_and_upgrade_and_leaves_the_data() {
+    let scratch = tempfile::tempdir().unwrap();
+    let Some(package) = debian_package(scratch.path()) else { return };
+    let checked = Command::new(packaging("debian/check")).arg(package).output().unwrap();
+    let errors = String::from_utf8_lossy(&checked.stderr);
+    if checked.status.code() == Some(77) {
+        eprintln!("the package is not installed: {errors}");
+        return;
+    }
+    assert!(checked.status.success(), "{errors}");
+}
+
+#[test]
+fn debian_package_has_program_unit_and_configuration() {
+    let scratch = tempfile::tempdir().unwrap();
+    let Some(package) = debian_package(scratch.path()) else { return };
     let list = Command::new("dpkg-deb").arg("-c").arg(&package).output().unwrap();
     let list = String::from_utf8(list.stdout).unwrap();
     for file in [

@@ -1,5 +1,5 @@
-//! Writes or reads a table and prints the seconds of each part, for `bindings/compare-languages`,
-//! which has the same program in other languages.
+//! Writes or reads a table and prints the seconds of each part, and those of CPU time of the thread,
+//! for `bindings/compare-languages`, which has the same program in other languages.
 //!
 //! `speed write|read STORE COUNT`
 
@@ -57,6 +57,16 @@ fn get(table: &Table, keys: &[String]) -> Result<()> {
         .try_for_each(|key| check(key.as_bytes(), &table.get(key.as_bytes())?.unwrap_or_default()))
 }
 
+/// Seconds of CPU time of this thread. Linux only; it is exact to a tick of the scheduler.
+fn cpu_seconds() -> Result<f64> {
+    let path = "/proc/thread-self/schedstat";
+    let statistics =
+        std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?;
+    let nanoseconds = statistics.split(' ').next().and_then(|first| first.parse::<u64>().ok());
+    let unknown = || Error::Invalid(format!("{path} is {statistics}"));
+    Ok(nanoseconds.ok_or_else(unknown)? as f64 / 1e9)
+}
+
 type Part = fn(&Table, &[String]) -> Result<()>;
 
 fn run(parts: [(&str, Part); 2], store: &str, count: usize) -> Result<()> {
@@ -65,9 +75,10 @@ fn run(parts: [(&str, Part); 2], store: &str, count: usize) -> Result<()> {
     let options = [("cache".to_owned(), "256MiB".to_owned())].into();
     let table = db.table_or_create("speed", "lsm", &options)?;
     for (name, part) in parts {
-        let start = Instant::now();
+        let (start, cpu_start) = (Instant::now(), cpu_seconds()?);
         part(&table, &keys)?;
-        println!("{name} {}", start.elapsed().as_secs_f64());
+        let (seconds, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds()? - cpu_start);
+        println!("{name} {seconds:.6} {cpu:.6}");
         table.maintain()?;
     }
     db.close()

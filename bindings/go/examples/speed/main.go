@@ -1,4 +1,5 @@
-// Writes or reads a table and prints the seconds of each part, for ../../../compare-languages.
+// Writes or reads a table and prints the seconds of each part, and those of CPU time of the thread,
+// for ../../../compare-languages.
 //
 //	speed write|read STORE COUNT
 package main
@@ -8,7 +9,9 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"runtime"
 	"strconv"
+	"syscall"
 	"time"
 
 	"siltstone"
@@ -90,6 +93,16 @@ func get(table *siltstone.Table, keys [][]byte) error {
 	return nil
 }
 
+// cpuSeconds returns the CPU time of this thread, without that of the garbage collector's threads.
+func cpuSeconds() float64 {
+	const thisThread = 1
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(thisThread, &usage); err != nil {
+		log.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()
+}
+
 type part struct {
 	name string
 	run  func(*siltstone.Table, [][]byte) error
@@ -110,11 +123,12 @@ func run(parts []part, store string, count int) error {
 		return err
 	}
 	for _, part := range parts {
-		start := time.Now()
+		start, cpuStart := time.Now(), cpuSeconds()
 		if err := part.run(table, keys); err != nil {
 			return err
 		}
-		fmt.Println(part.name, time.Since(start).Seconds())
+		seconds, cpu := time.Since(start).Seconds(), cpuSeconds()-cpuStart
+		fmt.Printf("%s %f %f\n", part.name, seconds, cpu)
 		if err := table.Maintain(); err != nil {
 			return err
 		}
@@ -127,6 +141,7 @@ func main() {
 		"write": {{"fill", fill}, {"put", put}},
 		"read":  {{"scan", scan}, {"get", get}},
 	}[os.Args[1]]
+	runtime.LockOSThread()
 	count, err := strconv.Atoi(os.Args[3])
 	if err == nil {
 		err = run(parts, os.Args[2], count)

@@ -184,6 +184,24 @@ public final class Store implements AutoCloseable {
   }
 
   /**
+   * Begins to move a table to an engine with options, while it is in use. It may be its own engine,
+   * with other options. Nothing is copied yet. End the move with {@link TableMove#finish}, or with
+   * {@code close}, which cancels it. Snapshots, the history of skimpy and change feeds do not move.
+   *
+   * <p>Errors: {@link Code#INVALID} if there is no such table, or if it is moving already; {@link
+   * Code#INVALID_OPTIONS}; {@link Code#UNSUPPORTED} for a table with a merge operator and an engine
+   * without merges; {@link Code#REFUSED} in a read-only store; {@link Code#IO}.
+   */
+  public TableMove beginMove(String name, String engine, Map<String, String> options) {
+    MemorySegment db = handle.acquire();
+    try {
+      return TableMove.begin(db, name, engine, options);
+    } finally {
+      handle.release();
+    }
+  }
+
+  /**
    * The tables with their engines and options as a JSON object, e.g. {@code
    * {"stock":{"engine":"lsm","options":{"memtable":"8MiB"}}}}.
    */

@@ -23,6 +23,7 @@ public final class Tests {
           TransactionTests.class,
           StoreTests.class,
           SeveralTests.class,
+          MoveTests.class,
           OpeningTests.class,
           RandomTests.class,
           ConcurrentTests.class);

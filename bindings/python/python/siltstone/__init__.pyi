@@ -87,6 +87,16 @@ class Db:
         """
     def rename(self, name: str, new_name: str) -> None:
         """Rename a table of which no object exists."""
+    def begin_move(
+        self, name: str, engine: str, options: Mapping[str, str] | None = None
+    ) -> TableMove:
+        """Begin to move a table to another engine, or to other options, while it is in use.
+
+        Nothing is copied yet. Snapshots, the history of skimpy and change feeds do not move.
+
+        Raises InvalidError if there is no such table, or if it is moving already; OptionsError;
+        UnsupportedError for a table with a merge operator and an engine without merges.
+        """
     def tables(self) -> dict[str, dict[str, Any]]:
         """The engine and the options of each table."""
     def snapshots(self, tables: Sequence[Table]) -> list[Snapshot]:
@@ -115,7 +125,7 @@ class Db:
     def close(self) -> None:
         """Make everything durable and release the directory. Other objects raise ClosedError then."""
     def __enter__(self) -> Self: ...
-    def __exit__(self, *_exception: object) -> Literal[False]: ...
+    def __exit__(self, exception_type: object, *_rest: object) -> Literal[False]: ...
 
 class _Reads:
     def __getitem__(self, key: _Bytes, /) -> bytes: ...
@@ -272,7 +282,7 @@ class Snapshot(_Reads):
         """Up to which it shows writes: a change feed resumes after it."""
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
-    def __exit__(self, *_exception: object) -> Literal[False]: ...
+    def __exit__(self, exception_type: object, *_rest: object) -> Literal[False]: ...
 
 @final
 class Transaction(_Reads):
@@ -331,7 +341,7 @@ class DbReader:
         """
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
-    def __exit__(self, *_exception: object) -> Literal[False]: ...
+    def __exit__(self, exception_type: object, *_rest: object) -> Literal[False]: ...
 
 @final
 class Event:
@@ -439,7 +449,7 @@ class Changes:
     def __iter__(self) -> Self: ...
     def __next__(self) -> Change: ...
     def __enter__(self) -> Self: ...
-    def __exit__(self, *_exception: object) -> Literal[False]: ...
+    def __exit__(self, exception_type: object, *_rest: object) -> Literal[False]: ...
 
 @final
 class Change:
@@ -476,6 +486,46 @@ class SortedFile:
     ) -> None: ...
     def delete(self, key: _Bytes) -> None: ...
     def finish(self) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, exception_type: object, *_rest: object) -> Literal[False]: ...
+
+@final
+class MoveProgress:
+    """How far a move is."""
+
+    @property
+    def rows(self) -> int:
+        """Rows copied since the copy last began."""
+    @property
+    def changes(self) -> int:
+        """Rows copied again because they were written meanwhile."""
+    @property
+    def restarts(self) -> int:
+        """How often the copy began again, after a removal of ranges or of all keys."""
+
+@final
+class TableMove:
+    """A table on its way to another engine: `with db.begin_move("t", "silt") as moving`.
+
+    As a context manager it cancels the move, unless it is finished: the table stays as it is.
+    """
+
+    def copy(self, on_progress: Callable[[MoveProgress], object] | None = None) -> None:
+        """Copy all rows, then those that were written meanwhile, until few are left.
+
+        Readers and writers go on. on_progress is called after each batch of rows. An exception of it
+        ends the copy, which continues if this is called again.
+
+        Raises RefusedError for a value that the engine does not take, or if it has no room.
+        """
+    def finish(self, on_progress: Callable[[MoveProgress], object] | None = None) -> Table:
+        """Copy what is left, and put the copy in the place of the table, durably.
+
+        Writers wait for the last few rows. The other objects of the table raise ClosedError from
+        then on. The move is over in any case; after an error the table is as it was, or it has
+        moved if only its old files could not be removed.
+        """
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, exception_type: object, *_rest: object) -> Literal[False]: ...
