@@ -56,15 +56,16 @@ fn find<'v>(
     hints: bool,
     stats: &mut SearchStats,
 ) -> Result<Option<LookupResult<'v>>> {
+    let hash = hash64(key);
     for memtable in view.memtables() {
-        if let Some(version) = memtable.tree().get(key, at) {
+        if let Some(version) = memtable.get(key, hash, at) {
             let kind = kind_of(version.kind);
             let value = Value::InMemtable(version.value);
             let (sequence, expires_at) = (version.sequence, version.expires_at);
             return Ok(Some(LookupResult { sequence, kind, expires_at, value }));
         }
     }
-    let probe = &mut BloomProbe::new(hash64(key));
+    let probe = &mut BloomProbe::new(hash);
     let found = find_in_level0(view, key, probe, at, wanted, hints, stats);
     // Looks for a run only if one was read.
     if stats.bytes > 0
