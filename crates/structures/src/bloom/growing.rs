@@ -55,9 +55,9 @@ impl GrowingBloom {
     /// The word of a hash, and its bits there.
     #[inline]
     fn place(&self, hash: u64) -> (&AtomicU64, u64) {
-        let word = ((hash >> 32) * self.words.len() as u64 >> 32) as usize;
-        let bits = 1 << (hash & 63) | 1 << (hash >> 6 & 63) | 1 << (hash >> 12 & 63);
-        (&self.words[word], bits | 1 << (hash >> 18 & 63))
+        let word = (((hash >> 32) * self.words.len() as u64) >> 32) as usize;
+        let bit = |probe: u32| 1 << ((hash >> (6 * probe)) & 63);
+        (&self.words[word], bit(0) | bit(1) | bit(2) | bit(3))
     }
 }
 
