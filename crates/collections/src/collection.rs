@@ -139,12 +139,10 @@ impl<'w, 'r> Collection<'w, 'r> {
         if self.has_no_rows() {
             return Ok(None);
         }
-        let mut found = None;
-        if self.is_new {
-            found = self.writes.pending_entry(key).map(|entry| entry.expires_at);
-        } else {
-            self.writes.lookup(key, &mut |_, expires_at| found = Some(expires_at))?;
-        }
+        let found = match self.is_new {
+            true => self.writes.pending_entry(key).map(|entry| entry.expires_at),
+            false => self.writes.expiry(key)?,
+        };
         Ok(found.filter(|expires_at| !self.hides(*expires_at)))
     }
 

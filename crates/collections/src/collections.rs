@@ -101,7 +101,7 @@ impl Collections {
         let rows = EngineRows::newest(self.table.engine().as_ref());
         let mut writes = WriteSet::new(&rows, &self.keyspace, self.clock.now());
         let result = operation(&mut writes)?;
-        let batch = writes.into_batch();
+        let batch = writes.take_batch();
         stopped.resume();
         if !batch.is_empty() {
             self.table.write(&batch, durability)?;

@@ -24,8 +24,9 @@ use siltstone_engine::batch::operations;
 use siltstone_engine::{Op, Timestamp, WriteBatch};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The most rows without positions, and so the longest search.
-const MAX_SEARCHED: usize = 12;
+/// The most rows without positions, and so the longest search: a hash and a probe cost about as
+/// much as decoding four rows.
+const MAX_SEARCHED: usize = 4;
 
 /// About what a row takes in memory besides its key and value.
 pub const ROW_OVERHEAD_BYTES: usize = 128;
@@ -183,10 +184,10 @@ impl PendingRows {
         &self.batch
     }
 
-    /// All writes as one batch, which has each row once.
-    pub(crate) fn into_batch(mut self) -> WriteBatch {
+    /// As [`finish`](Self::finish), with the memory of the batch.
+    pub(crate) fn take_batch(&mut self) -> WriteBatch {
         self.finish();
-        self.batch
+        std::mem::take(&mut self.batch)
     }
 
     /// Drops all writes, and keeps memory for some.
@@ -247,7 +248,7 @@ mod tests {
     fn each_row_is_there_once_with_its_last_write_in_order_or_not() {
         let mut pending = PendingRows::default();
         for (rows, ordered_at) in
-            [(3, usize::MAX), (12, usize::MAX), (13, usize::MAX), (3, 2), (50, 0), (50, 70)]
+            [(3, usize::MAX), (4, usize::MAX), (5, usize::MAX), (3, 2), (50, 0), (50, 70)]
         {
             let mut expected = Expected::new();
             for step in 0..4 * rows {

@@ -88,6 +88,16 @@ pub trait Rows {
         Ok(entry.is_some())
     }
 
+    /// When the row of a key expires; `None` if there is no row.
+    ///
+    /// # Errors
+    /// As [`row`](Self::row).
+    fn expiry(&self, key: &[u8]) -> Result<Option<Option<Timestamp>>> {
+        let mut found = None;
+        self.lookup(key, &mut |_, expires_at| found = Some(expires_at))?;
+        Ok(found)
+    }
+
     /// Visits the rows of a range until `visit` returns false. Cost: a seek and a step per row.
     ///
     /// # Errors
@@ -126,6 +136,10 @@ impl Rows for EngineRows<'_> {
 
     fn lookup(&self, key: &[u8], visit: &mut LookupVisit<'_>) -> Result<bool> {
         self.engine.lookup(key, self.at.as_ref(), visit)
+    }
+
+    fn expiry(&self, key: &[u8]) -> Result<Option<Option<Timestamp>>> {
+        self.engine.expiry(key, self.at.as_ref())
     }
 
     fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
@@ -173,6 +187,12 @@ impl Rows for OverlayRows<'_> {
         let visible = written.filter(|entry| !entry.is_expired(self.now));
         visible.iter().for_each(|entry| visit(&entry.value, entry.expires_at));
         Ok(visible.is_some())
+    }
+
+    fn expiry(&self, key: &[u8]) -> Result<Option<Option<Timestamp>>> {
+        let Some(written) = self.writes.get(key) else { return self.below.expiry(key) };
+        let visible = written.filter(|entry| !entry.is_expired(self.now));
+        Ok(visible.map(|entry| entry.expires_at))
     }
 
     fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Operations on collections, collected into one atomic batch.
 //!
 //! A [`WriteSet`] reads rows under its own writes. The types ([`Hash`](crate::Hash), …) open a
-//! collection in it and change elements and metadata; [`WriteSet::into_batch`] returns all changes.
+//! collection in it and change elements and metadata; [`WriteSet::take_batch`] returns all changes.
 //! The caller holds the locks of the keys from the first read until the batch is written.
 //!
 //! A read of a hash may write, too: it takes fields that have expired out of the count
@@ -16,7 +16,7 @@ use crate::key_metadata::{KeyMetadata, NextMetadata};
 use crate::keyspace::Keyspace;
 use crate::layout::{elements_of, owner_key, stored_key};
 use crate::metadata::{Kind, Metadata};
-use crate::pending_rows::PendingRows;
+use crate::pending_rows::{PendingRows, WrittenRow};
 use crate::rows::{LookupVisit, Order, OverlayRows, Row, Rows, Visit};
 use crate::stored_value::StoredValue;
 
@@ -71,7 +71,7 @@ pub struct Lookups {
 
 impl<'r> WriteSet<'r> {
     /// No changes yet, over `rows`. `now` is the time by the table's clock, which stands still
-    /// until the changes are written, unless it is passed to [`with_clock`](Self::with_clock).
+    /// until the changes are written, unless it is passed to [`set_clock`](Self::set_clock).
     #[inline]
     pub fn new(rows: &'r dyn Rows, keyspace: &'r Keyspace, now: Timestamp) -> Self {
         WriteSet {
@@ -93,23 +93,17 @@ impl<'r> WriteSet<'r> {
         }
     }
 
-    /// With the table's clock, which runs. It is stopped when a hash of which fields expire is
+    /// Sets the table's clock, which runs. It is stopped when a hash of which fields expire is
     /// opened; the caller then keeps it stopped until the changes are written
     /// ([`take_stopped_clock`](Self::take_stopped_clock)).
-    #[inline]
-    #[must_use]
-    pub fn with_clock(mut self, clock: &'r dyn Clock) -> Self {
+    pub fn set_clock(&mut self, clock: &'r dyn Clock) {
         self.clock = Some(clock);
-        self
     }
 
-    /// As one of a group of operations, whose clock stands still, after one that has left
-    /// `metadata`. It ends with [`into_group`](Self::into_group).
-    #[inline]
-    #[must_use]
-    pub fn in_group(mut self, metadata: Option<&'r KeyMetadata>) -> Self {
+    /// Makes it one of a group of operations, whose clock stands still, after one that has left
+    /// `metadata`. It ends with [`take_group_batch`](Self::take_group_batch).
+    pub fn join_group(&mut self, metadata: Option<&'r KeyMetadata>) {
         (self.inherited, self.is_grouped) = (metadata, true);
-        self
     }
 
     /// Stops the clock, and returns whether it ran: what was read before may have expired.
@@ -130,25 +124,19 @@ impl<'r> WriteSet<'r> {
         self.now
     }
 
-    /// With other limits of compact collections than Redis's defaults.
-    #[inline]
-    #[must_use]
-    pub fn with_encoding_limits(mut self, limits: EncodingLimits) -> Self {
+    /// Sets other limits of compact collections than Redis's defaults.
+    pub fn set_encoding_limits(&mut self, limits: EncodingLimits) {
         self.limits = limits;
-        self
     }
 
     pub(crate) fn encoding_limits(&self) -> &EncodingLimits {
         &self.limits
     }
 
-    /// With a limit of the memory that the writes may take. Beyond it they are dropped, so the
+    /// Sets a limit of the memory that the writes may take. Beyond it they are dropped, so the
     /// caller must not write the batch if [`exceeds_limit`](Self::exceeds_limit).
-    #[inline]
-    #[must_use]
-    pub fn with_limit(mut self, bytes: usize) -> Self {
+    pub fn set_limit(&mut self, bytes: usize) {
         self.max_bytes = bytes;
-        self
     }
 
     pub(crate) fn max_bytes(&self) -> usize {
@@ -161,27 +149,32 @@ impl<'r> WriteSet<'r> {
         self.writes.memory_bytes() > self.max_bytes
     }
 
-    /// In the memory of a batch, which is returned by [`into_batch`](Self::into_batch).
-    #[inline]
-    #[must_use]
-    pub fn in_memory_of(mut self, batch: WriteBatch) -> Self {
+    /// Uses the memory of a batch, which [`take_batch`](Self::take_batch) returns. There must be no
+    /// writes yet.
+    pub fn use_memory_of(&mut self, batch: WriteBatch) {
         self.writes = PendingRows::in_memory_of(batch);
-        self
+    }
+
+    /// What the writes have of a row, unless it has expired; `None` if nothing.
+    fn written(&self, key: &[u8]) -> Option<WrittenRow<'_>> {
+        let is_visible = |at: &Option<Timestamp>| at.is_none_or(|at| at > self.now);
+        let written = self.writes.get(key)?;
+        Some(written.filter(|(_, expires_at)| is_visible(expires_at)))
     }
 
     /// Lends the value of a row and its expiry to `visit`, and returns whether there is one.
     pub(crate) fn lookup(&self, key: &[u8], visit: &mut LookupVisit<'_>) -> Result<bool> {
-        match self.writes.get(key) {
-            None => self.rows.lookup(key, visit),
-            Some(written) => {
-                let is_visible = |at: &Option<Timestamp>| at.is_none_or(|at| at > self.now);
-                let visible = written.filter(|(_, expires_at)| is_visible(expires_at));
-                if let Some((value, expires_at)) = visible {
-                    visit(value, expires_at);
-                }
-                Ok(visible.is_some())
-            }
+        let Some(written) = self.written(key) else { return self.rows.lookup(key, visit) };
+        if let Some((value, expires_at)) = written {
+            visit(value, expires_at);
         }
+        Ok(written.is_some())
+    }
+
+    /// When a row expires; `None` if there is no row.
+    pub(crate) fn expiry(&self, key: &[u8]) -> Result<Option<Option<Timestamp>>> {
+        let expiry = |written: WrittenRow<'_>| Ok(written.map(|(_, expires_at)| expires_at));
+        self.written(key).map_or_else(|| self.rows.expiry(key), expiry)
     }
 
     /// A row as this write set writes it, if it does.
@@ -392,17 +385,18 @@ impl<'r> WriteSet<'r> {
         self.writes.bytes()
     }
 
-    /// All changes as one batch of stored keys, with the format marker if it is missing.
-    pub fn into_batch(mut self) -> WriteBatch {
+    /// All changes as one batch of stored keys, with the format marker if it is missing. The write
+    /// set must not be used after it.
+    pub fn take_batch(&mut self) -> WriteBatch {
         self.write_metadata();
-        let mut batch = self.writes.into_batch();
+        let mut batch = self.writes.take_batch();
         self.keyspace.add_marker(&mut batch, self.has_field_expiry);
         batch
     }
 
-    /// As [`into_batch`](Self::into_batch), of an operation in a group: without the metadata that
+    /// As [`take_batch`](Self::take_batch), of an operation in a group: without the metadata that
     /// the next one may change.
-    pub fn into_group(mut self) -> (WriteBatch, NextMetadata) {
+    pub fn take_group_batch(&mut self) -> (WriteBatch, NextMetadata) {
         let next = match (self.last.take(), self.inherited) {
             (None, Some(_)) => NextMetadata::Same,
             (last, _) => NextMetadata::Other(last),
@@ -411,7 +405,7 @@ impl<'r> WriteSet<'r> {
             self.has_field_expiry |= last.metadata.field_expiry.is_some();
         }
         self.inherited = None;
-        (self.into_batch(), next)
+        (self.take_batch(), next)
     }
 }
 

@@ -46,10 +46,10 @@ impl Group {
     ) -> Result<(T, usize), Error> {
         let below = EngineRows::newest(self.collections.table().engine().as_ref());
         let rows = OverlayRows { below: &below, writes: &self.writes, now: 1000 };
-        let mut writes =
-            WriteSet::new(&rows, &self.keyspace, 1000).in_group(self.metadata.as_ref());
+        let mut writes = WriteSet::new(&rows, &self.keyspace, 1000);
+        writes.join_group(self.metadata.as_ref());
         let result = operation(&mut writes)?;
-        let (batch, next) = writes.into_group();
+        let (batch, next) = writes.take_group_batch();
         self.writes.apply(&batch);
         if let NextMetadata::Other(metadata) = next {
             self.metadata = metadata;

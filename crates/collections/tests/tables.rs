@@ -209,7 +209,7 @@ fn removal_overwriting_and_expiry_of_any_size_write_few_rows() {
             let rows = EngineRows::newest(engine.as_ref());
             let mut writes = siltstone_collections::WriteSet::new(&rows, &keyspace, 1000);
             assert!(operation(&mut writes).unwrap());
-            let batch = writes.into_batch();
+            let batch = writes.take_batch();
             engine.write(&batch, B).unwrap();
             batch.len()
         };

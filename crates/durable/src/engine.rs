@@ -87,6 +87,16 @@ pub trait OpenTable: Checkpoint + Report + Clear {
         Ok(found.is_some())
     }
 
+    /// See [`Engine::expiry`]. The default looks the entry up.
+    ///
+    /// # Errors
+    /// The same.
+    fn expiry(&self, key: &[u8], at: Option<&ReadPoint>) -> Result<Option<Option<Timestamp>>> {
+        let mut found = None;
+        self.lookup(key, at, &mut |_, expires_at| found = Some(expires_at))?;
+        Ok(found)
+    }
+
     /// See [`Engine::multi_get`]. The default reads one key after the other.
     ///
     /// # Errors
@@ -301,6 +311,11 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
     ) -> Result<bool> {
         self.check_snapshot(at)?;
         self.table.lookup(key, at, visit)
+    }
+
+    fn expiry(&self, key: &[u8], at: Option<&ReadPoint>) -> Result<Option<Option<Timestamp>>> {
+        self.check_snapshot(at)?;
+        self.table.expiry(key, at)
     }
 
     fn multi_get(&self, keys: &[&[u8]], at: Option<&ReadPoint>) -> Result<Vec<Option<Entry>>> {

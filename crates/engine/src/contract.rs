@@ -74,6 +74,18 @@ pub trait Engine: Send + Sync {
         Ok(found.is_some())
     }
 
+    /// When the entry of `key` expires, as of `at` or now: `Some(None)` if never, `None` if there is
+    /// no entry. The default looks the entry up; an engine that overrides it does not read a value
+    /// that lies elsewhere.
+    ///
+    /// # Errors
+    /// Those of [`lookup`](Engine::lookup).
+    fn expiry(&self, key: &[u8], at: Option<&ReadPoint>) -> Result<Option<Option<Timestamp>>> {
+        let mut found = None;
+        self.lookup(key, at, &mut |_, expires_at| found = Some(expires_at))?;
+        Ok(found)
+    }
+
     /// The entries of `keys`, in their order, as of `at` or now. The default reads one key after
     /// the other, each as of its own moment. An engine that overrides it reads all keys as of one
     /// moment and documents so. Ascending keys are the fastest.

@@ -13,7 +13,7 @@
 /// struct ReadOnly<E>(E);
 ///
 /// impl<E: Engine> Engine for ReadOnly<E> {
-///     forward_engine!(0: name capabilities get get_at lookup multi_get);
+///     forward_engine!(0: name capabilities get get_at lookup expiry multi_get);
 ///     forward_engine!(0: sync iter range snapshot at);
 ///     forward_engine!(0: flush maintain checkpoint verify stats warnings trouble close);
 ///
@@ -59,6 +59,15 @@ macro_rules! forward_engine {
             visit: &mut dyn FnMut(&[u8], Option<$crate::Timestamp>),
         ) -> $crate::Result<bool> {
             self.$field.lookup(key, at, visit)
+        }
+    };
+    (@one expiry $field:tt) => {
+        fn expiry(
+            &self,
+            key: &[u8],
+            at: Option<&$crate::ReadPoint>,
+        ) -> $crate::Result<Option<Option<$crate::Timestamp>>> {
+            self.$field.expiry(key, at)
         }
     };
     (@one multi_get $field:tt) => {

@@ -68,6 +68,11 @@ impl OpenTable for Tree {
         self.lookup(key, at, visit)
     }
 
+    /// Reads no value in a log or blob file.
+    fn expiry(&self, key: &[u8], at: Option<&ReadPoint>) -> Result<Option<Option<Timestamp>>> {
+        self.expiry(key, at)
+    }
+
     /// As of one moment.
     fn multi_get(&self, keys: &[&[u8]], at: Option<&ReadPoint>) -> Result<Vec<Option<Entry>>> {
         self.multi_get(keys, at)

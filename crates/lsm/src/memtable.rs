@@ -3,25 +3,33 @@
 //! ```text
 //!   BLinkTree   key ─▶ entry: count of updates ─▶ newest version ─▶ older version ─▶ …
 //!                                                 (sequence, kind, value, position in the log)
-//!   beside it   range deletions
+//!   beside it   range deletions, a Bloom filter of the keys
 //! ```
 //!
 //! Unlike LevelDB's, which has one entry per write, it has one per key. TRIAD needs the count of
 //! updates to find hot keys, and the positions to flush an index of the log in place of values
 //! (TRIAD paper, sections 4.1 and 4.3).
 //!
-//! Invariant: one writer at a time; readers take no lock and see each version whole.
+//! Most lookups are for keys that are in an older memtable or in a table. The filter saves them the
+//! search: some 700 instructions, and a few cache misses.
+//!
+//! Invariant: one writer at a time; readers take no lock and see each version whole. The filter has
+//! a key before the tree has it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use siltstone_engine::{BatchOp, Op, Result};
-use siltstone_structures::{BLinkTree, ChunkPool, NewVersion};
+use siltstone_structures::{BLinkTree, ChunkPool, GrowingBloom, NewVersion, Version, hash64};
 use siltstone_table::{EntryRef, Kind, SyncHandle};
 
 use crate::compact::MemtableStats;
 use crate::range_deletes::{GrowingRangeDeletes, RangeDelete, RangeDeletes};
 use crate::record::Position;
+
+/// The filter takes this part of the memory of a full memtable: 10 bits per key, if a key with its
+/// value takes 160 bytes there.
+const FILTER_DIVISOR: usize = 128;
 
 /// The writes of one section of the log.
 pub struct Memtable {
@@ -33,6 +41,7 @@ pub struct Memtable {
     flush_forced: AtomicBool,
     is_novelsm: bool,
     tree: Arc<BLinkTree>,
+    filter: Option<GrowingBloom>,
     range_deletes: GrowingRangeDeletes,
     /// The sequence numbers of the versions in `tree`; written only by the writer.
     min_sequence: AtomicU64,
@@ -58,12 +67,14 @@ pub(crate) struct SealedWal {
 
 impl Memtable {
     pub(crate) fn new(first_log: u64) -> Self {
-        Self::of(first_log, BLinkTree::new())
+        Self::of(first_log, BLinkTree::new(), None)
     }
 
-    /// As [`new`](Self::new), with memory recycled from dropped memtables.
+    /// As [`new`](Self::new), with memory recycled from dropped memtables, and a filter for as much
+    /// memory as these may take.
     pub(crate) fn with_chunk_pool(first_log: u64, chunks: &Arc<ChunkPool>) -> Self {
-        Self::of(first_log, BLinkTree::with_chunk_pool(chunks))
+        let filter = GrowingBloom::new(chunks.max_bytes() / FILTER_DIVISOR);
+        Self::of(first_log, BLinkTree::with_chunk_pool(chunks), Some(filter))
     }
 
     /// A memtable that emulates NoveLSM's mutable one in persistent memory.
@@ -71,7 +82,7 @@ impl Memtable {
         Memtable { is_novelsm: true, ..Self::new(first_log) }
     }
 
-    fn of(first_log: u64, tree: BLinkTree) -> Self {
+    fn of(first_log: u64, tree: BLinkTree, filter: Option<GrowingBloom>) -> Self {
         let (wal, flush_forced, tree) = (OnceLock::new(), AtomicBool::new(false), Arc::new(tree));
         Memtable {
             first_log,
@@ -79,6 +90,7 @@ impl Memtable {
             flush_forced,
             is_novelsm: false,
             tree,
+            filter,
             range_deletes: GrowingRangeDeletes::default(),
             min_sequence: AtomicU64::new(u64::MAX),
             max_sequence: AtomicU64::new(0),
@@ -143,7 +155,21 @@ impl Memtable {
         if sequence > self.max_sequence.load(Relaxed) {
             self.max_sequence.store(sequence, Relaxed);
         }
+        if let Some(filter) = &self.filter {
+            filter.insert(hash64(key));
+        }
         self.tree.insert(key, version);
+    }
+
+    /// The newest version of a key, of the hash `hash`, with a sequence number of at most `at`,
+    /// which must be visible. Cost: one word of the filter for most keys that it does not have, a
+    /// search for the others.
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8], hash: u64, at: u64) -> Option<Version<'_>> {
+        if self.filter.as_ref().is_some_and(|filter| !filter.may_contain(hash)) {
+            return None;
+        }
+        self.tree.get(key, at)
     }
 
     /// Adds a range deletion.
@@ -224,13 +250,46 @@ impl Memtable {
         self.tree.keys() > 0
     }
 
-    /// Memory in bytes.
+    /// Memory of keys and versions, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.tree.memory_bytes() as u64
+    }
+
+    /// Memory of the filter, in bytes.
+    pub(crate) fn filter_bytes(&self) -> u64 {
+        self.filter.as_ref().map_or(0, GrowingBloom::memory_bytes) as u64
     }
 }
 
 /// The kind of a version in a memtable.
 pub(crate) fn kind_of(bits: u8) -> Kind {
     Kind::from_bits(bits).expect("memtables contain valid kinds only")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memtable_with_a_filter_finds_its_keys_and_searches_for_few_others() {
+        const KEYS: u64 = 1000;
+        let memtable = Memtable::with_chunk_pool(1, &Arc::new(ChunkPool::new(256 << 10)));
+        let filter = memtable.filter.as_ref().unwrap();
+        let key = |i: u64| i.to_be_bytes();
+        for i in 0..KEYS {
+            let op = Op::Put { key: &key(i), value: b"v", expires_at: None };
+            memtable.add(i + 1, op, Position::new(0, 0));
+        }
+        for i in 0..KEYS {
+            let hash = hash64(&key(i));
+            let found = memtable.get(&key(i), hash, KEYS).unwrap();
+            assert_eq!((found.sequence, found.value), (i + 1, &b"v"[..]));
+            assert!(memtable.get(&key(i), hash, i).is_none(), "not visible yet");
+        }
+        let others = KEYS..2 * KEYS;
+        assert!(others.clone().all(|i| memtable.get(&key(i), hash64(&key(i)), KEYS).is_none()));
+        let searched = others.filter(|i| filter.may_contain(hash64(&key(*i)))).count();
+        assert!(searched < KEYS as usize / 20, "{searched} of {KEYS}");
+        assert_eq!(memtable.filter_bytes(), 2 << 10);
+    }
 }

@@ -40,9 +40,10 @@ const KIND_MERGES: u8 = 5;
 const KIND_INGESTED: u8 = 6;
 const KIND_CLEARED: u8 = 7;
 
-/// The maximum size of a part: the most that a lookup by position reads, unless the value is
-/// larger.
-pub(crate) const PART_BYTES: usize = 4 << 10;
+/// The maximum size of a part: the most that a lookup by position reads and checks, unless the
+/// value is larger. A quarter of what a log caches together, so that most parts lie in one such
+/// chunk.
+pub(crate) const PART_BYTES: usize = 1 << 10;
 
 /// The kinds of operations in a batch, which decide on its kind of record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

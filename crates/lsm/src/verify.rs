@@ -55,7 +55,7 @@ impl Report for Tree {
         let memtable_keys: u64 = view.memtables().map(|m| m.tree().keys() as u64).sum();
         let tables = || view.version.files().map(|(_, file)| file.table());
         let memory = [
-            ("memtable", view.memtables().map(|memtable| memtable.bytes()).sum()),
+            ("memtable", view.memtables().map(|m| m.bytes() + m.filter_bytes()).sum()),
             ("spare_memtable", self.spares.bytes() as u64),
             ("filter", view.version.filter_bytes()),
             ("index", tables().map(|table| table.index_bytes() as u64).sum()),

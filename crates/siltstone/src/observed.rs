@@ -62,6 +62,10 @@ impl Engine for ObservedEngine {
         self.report(self.engine.lookup(key, at, visit))
     }
 
+    fn expiry(&self, key: &[u8], at: Option<&ReadPoint>) -> Result<Option<Option<Timestamp>>> {
+        self.report(self.engine.expiry(key, at))
+    }
+
     fn multi_get(&self, keys: &[&[u8]], at: Option<&ReadPoint>) -> Result<Vec<Option<Entry>>> {
         self.report(self.engine.multi_get(keys, at))
     }

@@ -175,6 +175,11 @@ impl Engine for RecordedEngine {
         self.engine.lookup(key, at, visit)
     }
 
+    fn expiry(&self, key: &[u8], at: Option<&ReadPoint>) -> Result<Option<Option<Timestamp>>> {
+        self.recorder.check()?;
+        self.engine.expiry(key, at)
+    }
+
     fn multi_get(&self, keys: &[&[u8]], at: Option<&ReadPoint>) -> Result<Vec<Option<Entry>>> {
         self.recorder.check()?;
         self.engine.multi_get(keys, at)

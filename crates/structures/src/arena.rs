@@ -76,7 +76,7 @@ const _: () =
 /// Recycles chunks of dropped arenas.
 pub struct ChunkPool {
     chunks: std::sync::Mutex<Vec<Box<MaybeUninit<Chunk>>>>,
-    max_chunks: std::sync::atomic::AtomicUsize,
+    max_bytes: std::sync::atomic::AtomicUsize,
     /// An arena has taken a chunk, so the next one is expected to as well.
     is_used: AtomicBool,
 }
@@ -86,16 +86,20 @@ impl ChunkPool {
     pub fn new(max_bytes: usize) -> Self {
         ChunkPool {
             chunks: std::sync::Mutex::default(),
-            max_chunks: std::sync::atomic::AtomicUsize::new(max_bytes / MAX_CHUNK_BYTES),
+            max_bytes: std::sync::atomic::AtomicUsize::new(max_bytes),
             is_used: AtomicBool::new(false),
         }
     }
 
     /// Keeps up to `max_bytes` from now on; frees the rest.
     pub fn set_max_bytes(&self, max_bytes: usize) {
-        let max_chunks = max_bytes / MAX_CHUNK_BYTES;
-        self.max_chunks.store(max_chunks, Relaxed);
-        self.lock().truncate(max_chunks);
+        self.max_bytes.store(max_bytes, Relaxed);
+        self.lock().truncate(max_bytes / MAX_CHUNK_BYTES);
+    }
+
+    /// Up to how many bytes it keeps.
+    pub fn max_bytes(&self) -> usize {
+        self.max_bytes.load(Relaxed)
     }
 
     /// Bytes in unused chunks.
@@ -110,7 +114,7 @@ impl ChunkPool {
 
     fn recycle(&self, chunk: Box<MaybeUninit<Chunk>>) {
         let mut chunks = self.lock();
-        if chunks.len() < self.max_chunks.load(Relaxed) {
+        if chunks.len() < self.max_bytes() / MAX_CHUNK_BYTES {
             chunks.push(chunk);
         }
     }

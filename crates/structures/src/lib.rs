@@ -44,8 +44,8 @@ pub use arena::ChunkPool;
 pub use bits::{BitReader, BitWriter};
 pub use blink_tree::{BLinkTree, Cursor, EntryRef, NewVersion, Version};
 pub use bloom::{
-    BlockedBloom, BlockedBloomView, BloomProbe, ClassicBloom, ClassicBloomView, PlaneSource,
-    SlicedBloom,
+    BlockedBloom, BlockedBloomView, BloomProbe, ClassicBloom, ClassicBloomView, GrowingBloom,
+    PlaneSource, SlicedBloom,
 };
 pub use cuckoo::{CuckooFilter, CuckooTable};
 pub use ect::{Ect, EctBuilder, HashKey};

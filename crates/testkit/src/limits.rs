@@ -133,6 +133,7 @@ impl Trial<'_> {
         refused("get after close", engine.get(b"a"), closed)?;
         refused("multi_get after close", engine.multi_get(&[b"a"], None), closed)?;
         refused("lookup after close", engine.lookup(b"a", None, &mut |_, _| ()), closed)?;
+        refused("expiry after close", engine.expiry(b"a", None), closed)?;
         refused("write after close", put(engine.as_ref(), b"a", b"2"), closed)?;
         refused("sync after close", engine.sync(), closed)?;
         refused("flush after close", engine.flush(), closed)?;
@@ -253,6 +254,8 @@ impl Trial<'_> {
                 })?;
                 holds(lent == got, "lookup lends what get returns")?;
                 holds(is_there == got.is_some(), "lookup says whether there is a value")?;
+                let expiry = got.map(|entry| entry.expires_at);
+                holds(engine.expiry(key, at)? == expiry, "expiry is that of what get returns")?;
             }
         }
         let found = engine.multi_get(&keys, None)?.iter().flatten().count();
@@ -263,7 +266,8 @@ impl Trial<'_> {
         let many = engine.multi_get(&[b"a", &too_long], None);
         refused("multi_get of a key that is too long", many, is_too_large)?;
         let one = engine.lookup(&too_long, None, &mut |_, _| ());
-        refused("lookup of a key that is too long", one, is_too_large)
+        refused("lookup of a key that is too long", one, is_too_large)?;
+        refused("expiry of a key that is too long", engine.expiry(&too_long, None), is_too_large)
     }
 
     fn unsupported(&self, what: &str, result: Result<()>) -> Result<(), CheckError> {

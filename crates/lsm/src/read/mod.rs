@@ -42,29 +42,31 @@ use siltstone_table::{Kind, PinnedEntry};
 use crate::engine::Tree;
 use crate::memtable::kind_of;
 use crate::rowtable::{RowVersion, SearchStats, hints};
-use crate::version::{L0Lookup, L0Run};
+use crate::version::{L0Lookup, L0Run, Wanted};
 use crate::view::View;
 use merged_value::MergeReader;
 
-/// The newest version of `key` up to `at`. `hints`: adjacent RowTables narrow each other's
-/// searches; `stats` counts their reads.
+/// The newest version of `key` up to `at`, with its value, or perhaps without. `hints`: adjacent
+/// RowTables narrow each other's searches; `stats` counts their reads.
 fn find<'v>(
     view: &'v View,
     key: &[u8],
     at: u64,
+    wanted: Wanted,
     hints: bool,
     stats: &mut SearchStats,
 ) -> Result<Option<LookupResult<'v>>> {
+    let hash = hash64(key);
     for memtable in view.memtables() {
-        if let Some(version) = memtable.tree().get(key, at) {
+        if let Some(version) = memtable.get(key, hash, at) {
             let kind = kind_of(version.kind);
             let value = Value::InMemtable(version.value);
             let (sequence, expires_at) = (version.sequence, version.expires_at);
             return Ok(Some(LookupResult { sequence, kind, expires_at, value }));
         }
     }
-    let probe = &mut BloomProbe::new(hash64(key));
-    let found = find_in_level0(view, key, probe, at, hints, stats);
+    let probe = &mut BloomProbe::new(hash);
+    let found = find_in_level0(view, key, probe, at, wanted, hints, stats);
     // Looks for a run only if one was read.
     if stats.bytes > 0
         && let Some(run) = view.version.pmem_runs().next()
@@ -80,7 +82,7 @@ fn find<'v>(
         {
             if found.kind == Kind::Reference {
                 let mut value = Vec::new();
-                let logged = file.read_reference((key, &found), &mut value)?;
+                let logged = file.read_reference((key, &found), wanted, &mut value)?;
                 return Ok(Some(L0Lookup::Log(found.sequence, logged, value).into()));
             }
             return Ok(Some(found.into()));
@@ -94,6 +96,7 @@ fn find_in_level0(
     key: &[u8],
     probe: &mut BloomProbe,
     at: u64,
+    wanted: Wanted,
     hints: bool,
     stats: &mut SearchStats,
 ) -> Result<Option<LookupResult<'static>>> {
@@ -107,7 +110,7 @@ fn find_in_level0(
         if let Some(sliced) = &span.sliced {
             // Newest first, so the live runs come first.
             for run in sliced.candidates(probe).map_while(|offset| runs.get(offset)) {
-                if let Some(found) = run.find(key, at, stats)? {
+                if let Some(found) = run.find(key, at, wanted, stats)? {
                     return Ok(Some(found.into()));
                 }
             }
@@ -118,7 +121,7 @@ fn find_in_level0(
             }
         } else {
             for run in runs {
-                if let Some(found) = run.get(key, probe, at, stats)? {
+                if let Some(found) = run.get(key, probe, at, wanted, stats)? {
                     return Ok(Some(found.into()));
                 }
             }
@@ -194,7 +197,7 @@ impl Tree {
     pub(crate) fn get(&self, key: &[u8], point: Option<&ReadPoint>) -> Result<Option<Entry>> {
         siltstone_engine::entry::check_key(key)?;
         let (view, at) = self.pin(point)?;
-        let found = self.find_live(&view, key, at, || self.env.clock.now())?;
+        let found = self.find_live(&view, key, at, Wanted::Value, || self.env.clock.now())?;
         Ok(found.map(|(value, expires_at)| Entry { value: value.into_bytes(), expires_at }))
     }
 
@@ -207,7 +210,7 @@ impl Tree {
     ) -> Result<Option<Entry>> {
         siltstone_engine::entry::check_key(key)?;
         let (view, at) = self.pin(Some(point))?;
-        let found = self.find_live(&view, key, at, || time)?;
+        let found = self.find_live(&view, key, at, Wanted::Value, || time)?;
         Ok(found.map(|(value, expires_at)| Entry { value: value.into_bytes(), expires_at }))
     }
 
@@ -220,11 +223,23 @@ impl Tree {
     ) -> Result<bool> {
         siltstone_engine::entry::check_key(key)?;
         let (view, at) = self.pin(point)?;
-        let found = self.find_live(&view, key, at, || self.env.clock.now())?;
+        let found = self.find_live(&view, key, at, Wanted::Value, || self.env.clock.now())?;
         if let Some((value, expires_at)) = &found {
             visit(value.bytes(), *expires_at);
         }
         Ok(found.is_some())
+    }
+
+    /// When the entry of `key` as of `point`, or of now, expires; `None` if there is no entry.
+    pub(crate) fn expiry(
+        &self,
+        key: &[u8],
+        point: Option<&ReadPoint>,
+    ) -> Result<Option<Option<Timestamp>>> {
+        siltstone_engine::entry::check_key(key)?;
+        let (view, at) = self.pin(point)?;
+        let found = self.find_live(&view, key, at, Wanted::Expiry, || self.env.clock.now())?;
+        Ok(found.map(|(_, expires_at)| expires_at))
     }
 
     /// The entries of `keys`, all from one view.
@@ -236,24 +251,25 @@ impl Tree {
         keys.iter().try_for_each(|key| siltstone_engine::entry::check_key(key))?;
         let (view, at) = self.pin(point)?;
         let get = |key: &&[u8]| {
-            let found = self.find_live(&view, key, at, || self.env.clock.now())?;
+            let found = self.find_live(&view, key, at, Wanted::Value, || self.env.clock.now())?;
             Ok(found.map(|(value, expires_at)| Entry { value: value.into_bytes(), expires_at }))
         };
         keys.iter().map(get).collect()
     }
 
-    /// The value of `key` in the view and when it expires, unless it is deleted, alone or with a
-    /// range, or has expired at the time `now`, which is asked for if it matters.
+    /// The value of `key` in the view, if it is wanted, and when it expires, unless it is deleted,
+    /// alone or with a range, or has expired at the time `now`, which is asked for if it matters.
     fn find_live<'v>(
         &self,
         view: &'v Arc<View>,
         key: &[u8],
         at: u64,
+        wanted: Wanted,
         now: impl Fn() -> Timestamp,
     ) -> Result<Option<(Value<'v>, Option<Timestamp>)>> {
         self.counters.gets.increment();
         let mut stats = SearchStats::default();
-        let found = find(view, key, at, self.hints, &mut stats);
+        let found = find(view, key, at, wanted, self.hints, &mut stats);
         self.counters.count_pmem_search(&stats);
         let Some(found) = found? else { return Ok(None) };
         let expires_at = (found.kind == Kind::PutExpiring).then_some(found.expires_at);

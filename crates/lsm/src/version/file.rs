@@ -16,7 +16,7 @@ use siltstone_vfs::{Mode, Vfs};
 
 use super::FileEntry;
 use super::blob_files::{BlobOpener, OpenBlobs};
-use super::log_file::LoggedValue;
+use super::log_file::{LoggedValue, Wanted};
 use crate::blob_ref::BlobRef;
 
 /// An open sorted table at a level of a version. Its file is removed when it is obsolete and the
@@ -153,17 +153,21 @@ impl TableFile {
         &self.blobs
     }
 
-    /// Reads the value of an entry of the kind `Reference` that was found for `key`, and appends it
-    /// to `out`.
+    /// Reads the value of an entry of the kind `Reference` that was found for `key`, if it is wanted,
+    /// and appends it to `out`.
     ///
     /// # Errors
     /// `Corruption`; I/O errors.
     pub(crate) fn read_reference(
         &self,
         (key, found): (&[u8], &PinnedEntry),
+        wanted: Wanted,
         out: &mut Vec<u8>,
     ) -> Result<LoggedValue> {
         let reference = BlobRef::decode(found.value(), &self.name())?;
+        if wanted == Wanted::Expiry {
+            return Ok(LoggedValue::without_value(reference.expires_at));
+        }
         self.blobs.read(&reference, (key, found.sequence), out, Purpose::Get)
     }
 

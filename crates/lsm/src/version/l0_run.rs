@@ -21,7 +21,7 @@ use super::blob_files::BlobFileId;
 use super::edit::{FileEntry, L0RunEntry};
 use super::file_opener::{FileOpener, PmemRuns};
 use super::l0_filter::RunFilter;
-use super::{LOG_OF_RUN, LogFile, LoggedValue, TableFile};
+use super::{LOG_OF_RUN, LogFile, LoggedValue, TableFile, Wanted};
 use crate::live_range::LiveRange;
 use crate::pool::POOL_FILE;
 use crate::rowtable::{RowTable, RowVersion, SearchStats};
@@ -136,10 +136,11 @@ impl L0Run {
         key: &[u8],
         probe: &mut BloomProbe,
         at: u64,
+        wanted: Wanted,
         stats: &mut SearchStats,
     ) -> Result<Option<L0Lookup>> {
         // The filter first: it excludes most runs, and costs less than the live range.
-        if self.may_contain(probe) { self.find(key, at, stats) } else { Ok(None) }
+        if self.may_contain(probe) { self.find(key, at, wanted, stats) } else { Ok(None) }
     }
 
     /// As [`get`](Self::get), for a key that the filter does not exclude.
@@ -147,6 +148,7 @@ impl L0Run {
         &self,
         key: &[u8],
         at: u64,
+        wanted: Wanted,
         stats: &mut SearchStats,
     ) -> Result<Option<L0Lookup>> {
         if !self.live.contains(key) {
@@ -164,14 +166,19 @@ impl L0Run {
         let Some(found) = file.find(key, at)? else { return Ok(None) };
         match (log, found.kind) {
             (Some(log), Kind::Position) => {
-                let ((position, _), mut value) = (log.position(found.value())?, Vec::new());
+                let ((position, expires_at), mut value) =
+                    (log.position(found.value())?, Vec::new());
+                if wanted == Wanted::Expiry && log.has_expiry() {
+                    let logged = LoggedValue::without_value(expires_at);
+                    return Ok(Some(L0Lookup::Log(found.sequence, logged, value)));
+                }
                 let version = (key, found.sequence);
                 let logged = log.read_value(position, version, &mut value, Purpose::Get)?;
                 Ok(Some(L0Lookup::Log(found.sequence, logged, value)))
             }
             (_, Kind::Reference) => {
                 let mut value = Vec::new();
-                let logged = file.read_reference((key, &found), &mut value)?;
+                let logged = file.read_reference((key, &found), wanted, &mut value)?;
                 Ok(Some(L0Lookup::Log(found.sequence, logged, value)))
             }
             _ => Ok(Some(L0Lookup::Table(found))),

@@ -46,6 +46,14 @@ pub(crate) struct LogFile {
     has_expiry: AtomicBool,
 }
 
+/// What a lookup needs of the version that it finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Value,
+    /// Not the value, which is empty if it lies in a log.
+    Expiry,
+}
+
 /// A version of a key in a log record.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LoggedValue {

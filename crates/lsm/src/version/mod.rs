@@ -29,7 +29,7 @@ pub(crate) use file::TableFile;
 pub(crate) use file_opener::{FileOpener, OpenFile, PmemRuns};
 pub(crate) use l0_filter::FilterSpan;
 pub(crate) use l0_run::{L0Lookup, L0Run};
-pub(crate) use log_file::{HAS_EXPIRY, LOG_OF_RUN, LogFile, LoggedValue};
+pub(crate) use log_file::{HAS_EXPIRY, LOG_OF_RUN, LogFile, LoggedValue, Wanted};
 pub(crate) use set::{ENGINE, open_versions};
 pub(crate) use tables::{LevelTables, Tables};
 

@@ -1,4 +1,5 @@
-//! Iteration over keys alone reads no values from logs, and yields the same keys and expiries.
+//! Iteration over keys alone, and lookups of expiries, read no values from logs, and yield the same
+//! keys and expiries.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,8 +37,8 @@ fn iterate(lsm: &Lsm, with_values: bool) -> (KeyExpiries, u64) {
     (entries, read() - before)
 }
 
-#[test]
-fn key_only_iteration_reads_no_log() {
+/// A table with values in the logs of level 0, and the clock by which some expire.
+fn table() -> (Lsm, Arc<ManualClock>) {
     let pairs = [
         ("memtable", "256KiB"),
         ("triad.log", "on"),
@@ -65,6 +66,31 @@ fn key_only_iteration_reads_no_log() {
         lsm.write(&batch, Durability::Buffered).unwrap();
     }
     lsm.flush().unwrap();
+    (lsm, clock)
+}
+
+#[test]
+fn expiry_lookup_reads_no_log() {
+    let (lsm, clock) = table();
+    let read = || lsm.stats().io.values().map(|io| io.bytes_read).sum::<u64>();
+    for time in [100, 250, 2000] {
+        clock.set(time);
+        let entries = BTreeMap::from_iter(iterate(&lsm, false).0);
+        let before = read();
+        for i in 0..200u32 {
+            let key = format!("key:{i:04}");
+            let expected = entries.get(key.as_bytes()).copied();
+            assert_eq!(lsm.expiry(key.as_bytes(), None).unwrap(), expected, "{key} at {time}");
+        }
+        assert_eq!(lsm.expiry(b"key:gone", None).unwrap(), None);
+        let bytes = read() - before;
+        assert!(bytes < VALUE_BYTES as u64, "{bytes} bytes read for expiries");
+    }
+}
+
+#[test]
+fn key_only_iteration_reads_no_log() {
+    let (lsm, clock) = table();
     for time in [100, 250, 2000] {
         clock.set(time);
         let (with_values, bytes) = iterate(&lsm, true);

@@ -101,17 +101,17 @@ impl Context<'_> {
         let keyspace = databases[table].keyspace.as_ref();
         let keyspace = keyspace.ok_or_else(|| failure::no_collections(&databases[table]))?;
         let scratch = std::mem::take(&mut self.batcher.scratch);
-        let (target, selected) = (self.rows_of(table), self.rows_of(self.session.table));
-        let limits = self.shared.settings.encodings.limits();
-        let mut writes = WriteSet::new(&target, keyspace, self.now())
-            .with_clock(self.shared.clock(table))
-            .with_encoding_limits(limits)
-            .with_limit(self.shared.options.max_request_bytes)
-            .in_memory_of(scratch);
+        let target = self.rows_of(table);
+        let selected = (table != self.session.table).then(|| self.rows_of(self.session.table));
+        let mut writes = WriteSet::new(&target, keyspace, self.now());
+        writes.set_clock(self.shared.clock(table));
+        writes.set_encoding_limits(self.shared.settings.encodings.limits());
+        writes.set_limit(self.shared.options.max_request_bytes);
+        writes.use_memory_of(scratch);
         if let Some(group) = &self.group {
-            writes = writes.in_group(group.metadata.as_ref());
+            writes.join_group(group.metadata.as_ref());
         }
-        let result = operation(&mut writes, &selected);
+        let result = operation(&mut writes, selected.as_ref().unwrap_or(&target));
         if writes.exceeds_limit() {
             return Err(failure::too_many_rows(self.shared.options.max_request_bytes));
         }
@@ -120,8 +120,8 @@ impl Context<'_> {
         let _stopped = writes.take_stopped_clock();
         let (is_changed, expired) = (writes.is_changed(), writes.take_expired());
         let (batch, next) = match self.group.is_some() {
-            true => writes.into_group(),
-            false => (writes.into_batch(), NextMetadata::Same),
+            true => writes.take_group_batch(),
+            false => (writes.take_batch(), NextMetadata::Same),
         };
         let written = self.write_collections(table, &batch, is_changed, expired);
         self.batcher.scratch = batch;

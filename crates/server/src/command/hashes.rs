@@ -158,9 +158,9 @@ fn hlen(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn hexists(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let value =
-        context.view(&args[1], |writes| Ok(Hash::open(writes, &args[1])?.get(&args[2])?))?;
-    context.replies.flag(value.is_some());
+    let expiry =
+        context.view(&args[1], |writes| Ok(Hash::open(writes, &args[1])?.expiry(&args[2])?))?;
+    context.replies.flag(expiry.is_some());
     Ok(())
 }
 

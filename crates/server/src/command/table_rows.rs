@@ -49,6 +49,11 @@ impl Rows for TableRows<'_> {
         Ok(written.is_some())
     }
 
+    fn expiry(&self, key: &[u8]) -> Result<Option<Option<Timestamp>>> {
+        let expiry = |written: WrittenRow<'_>| Ok(written.map(|(_, expires_at)| expires_at));
+        self.written(key).map_or_else(|| self.below.expiry(key), expiry)
+    }
+
     fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
         let (writes, now) = match self.writes {
             Above::Group(rows, now) if !rows.is_empty() => (rows.ordered(), now),

@@ -286,7 +286,8 @@ impl Database {
         let Some(keyspace) = &self.keyspace else { return Ok(None) };
         let _guard = self.locks.one(key);
         let rows = EngineRows::newest(self.engine.as_ref());
-        let mut writes = WriteSet::new(&rows, keyspace, clock.now()).with_clock(clock);
+        let mut writes = WriteSet::new(&rows, keyspace, clock.now());
+        writes.set_clock(clock);
         if writes.stored(key)?.is_none() {
             return Ok(Some(ExpiredFields { key: key.to_vec(), count: 0, is_removed: true }));
         }
@@ -296,7 +297,7 @@ impl Database {
         }
         let _stopped = writes.take_stopped_clock();
         let expired = writes.take_expired().pop();
-        let batch = writes.into_batch();
+        let batch = writes.take_batch();
         if !batch.is_empty() {
             self.write(&batch)?;
         }

@@ -8,9 +8,10 @@
 //! [`BlockedBloom`] is for large tables: one cache line per query, about a fifth more false
 //! positives. [`ClassicBloom`] is for small sets that are in cache anyway, such as the buckets of
 //! an LSM-trie, with the fewest false positives for its size. [`SlicedBloom`] has many blocked
-//! filters, which one query asks together.
+//! filters, which one query asks together. [`GrowingBloom`] is in memory alone, and takes keys while
+//! it is asked.
 //!
-//! Both are plain bytes with a number of probes, which the caller's format stores. The views
+//! The others are plain bytes with a number of probes, which the caller's format stores. The views
 //! validate them when opened, then query the bytes in place. No bytes with no probes are a filter
 //! that costs nothing and excludes nothing, for levels to which Monkey's allocation gives no
 //! memory.
@@ -25,10 +26,12 @@ use std::fmt;
 
 mod blocked;
 mod classic;
+mod growing;
 mod sliced;
 
 pub use self::blocked::{BlockedBloom, BlockedBloomView, BloomProbe, blocked_false_positive_rate};
 pub use self::classic::{ClassicBloom, ClassicBloomView};
+pub use self::growing::GrowingBloom;
 pub use self::sliced::{PlaneSource, SlicedBloom};
 
 /// Invalid bytes for a Bloom filter.
