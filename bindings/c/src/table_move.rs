@@ -74,9 +74,9 @@ fn finished() -> Error {
 ///
 /// What does not move: snapshots, the history of skimpy, and change feeds with their positions.
 ///
-/// Errors: INVALID if there is no such table, or if it is moving already; INVALID_OPTIONS with every
-/// mistake; UNSUPPORTED for a table with a merge operator and an engine without merges; REFUSED in a
-/// read-only store; IO. Nothing has changed then.
+/// Errors: INVALID if there is no such table, or if it is moving already; INVALID_OPTIONS with
+/// every mistake; UNSUPPORTED for a table with a merge operator and an engine without merges;
+/// REFUSED in a read-only store; IO. Nothing has changed then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siltstone_move_begin(
     db: Option<&SiltstoneDb>,
@@ -145,8 +145,8 @@ pub extern "C" fn siltstone_move_restarts(moving: Option<&SiltstoneMove>) -> u64
     moving.map_or(0, |moving| moving.restarts.load(Relaxed))
 }
 
-/// Cancels a move that is not finished: the calls that copy end after at most one more batch of rows.
-/// The table stays as it is. Free the move afterwards. NULL is allowed.
+/// Cancels a move that is not finished: the calls that copy end after at most one more batch of
+/// rows. The table stays as it is. Free the move afterwards. NULL is allowed.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_move_cancel(moving: Option<&SiltstoneMove>) {
     moving.into_iter().for_each(|moving| moving.is_cancelled.store(true, Relaxed));
@@ -154,9 +154,9 @@ pub extern "C" fn siltstone_move_cancel(moving: Option<&SiltstoneMove>) {
 
 /// Copies what is left as siltstone_move_copy() does, puts the copy in the place of the table,
 /// durably, and removes the old one. Writers wait for the last few rows and the switch. *table is
-/// the table on its new engine; free it with siltstone_table_free(). Calls with other handles of the
-/// table fail with CLOSED. A crash leaves the old table or the new one. The move is over in any case;
-/// after an error from before the switch the table is as it was.
+/// the table on its new engine; free it with siltstone_table_free(). Calls with other handles of
+/// the table fail with CLOSED. A crash leaves the old table or the new one. The move is over in any
+/// case; after an error from before the switch the table is as it was.
 ///
 /// Errors: those of siltstone_move_copy(); INVALID if the move was cancelled, or is finished; IO of
 /// the switch, or from removing the old table: the next open has the old or the new table.

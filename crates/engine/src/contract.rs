@@ -74,9 +74,9 @@ pub trait Engine: Send + Sync {
         Ok(found.is_some())
     }
 
-    /// When the entry of `key` expires, as of `at` or now: `Some(None)` if never, `None` if there is
-    /// no entry. The default looks the entry up; an engine that overrides it does not read a value
-    /// that lies elsewhere.
+    /// When the entry of `key` expires, as of `at` or now: `Some(None)` if never, `None` if there
+    /// is no entry. The default looks the entry up; an engine that overrides it does not read a
+    /// value that lies elsewhere.
     ///
     /// # Errors
     /// Those of [`lookup`](Engine::lookup).

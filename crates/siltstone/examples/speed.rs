@@ -1,5 +1,5 @@
-//! Writes or reads a table and prints the seconds of each part, and those of CPU time of the thread,
-//! for `bindings/compare-languages`, which has the same program in other languages.
+//! Writes or reads a table and prints the seconds and the thread's CPU seconds of each part, for
+//! `bindings/compare-languages`, which has the same program in other languages.
 //!
 //! `speed write|read STORE COUNT`
 

@@ -153,8 +153,8 @@ impl TableFile {
         &self.blobs
     }
 
-    /// Reads the value of an entry of the kind `Reference` that was found for `key`, if it is wanted,
-    /// and appends it to `out`.
+    /// Reads the value of an entry of the kind `Reference` that was found for `key`, if it is
+    /// wanted, and appends it to `out`.
     ///
     /// # Errors
     /// `Corruption`; I/O errors.

@@ -5,9 +5,9 @@
 //!        └─ low 24 bits: 4 × 6 ────▶ bits in word      ▲ ▲ ▲▲
 //! ```
 //!
-//! A query is one load, and so is an insertion with a store. In return words are filled unevenly:
-//! at 16 bits per key 0.5 % of the queries for other keys are false positives, at 8 bits 3.4 %, at 4
-//! bits 17 %.
+//! A query is one load, an insertion a load and a store. In return words are filled unevenly: at 16
+//! bits per key 0.5 % of the queries for other keys are false positives, at 8 bits 3.4 %, at 4 bits
+//! 17 %.
 //!
 //! Invariant: a reader that happens after the insertion of a hash finds it. One writer at a time.
 

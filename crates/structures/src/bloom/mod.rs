@@ -8,8 +8,8 @@
 //! [`BlockedBloom`] is for large tables: one cache line per query, about a fifth more false
 //! positives. [`ClassicBloom`] is for small sets that are in cache anyway, such as the buckets of
 //! an LSM-trie, with the fewest false positives for its size. [`SlicedBloom`] has many blocked
-//! filters, which one query asks together. [`GrowingBloom`] is in memory alone, and takes keys while
-//! it is asked.
+//! filters, which one query asks together. [`GrowingBloom`] is in memory alone, and takes keys
+//! while it is asked.
 //!
 //! The others are plain bytes with a number of probes, which the caller's format stores. The views
 //! validate them when opened, then query the bytes in place. No bytes with no probes are a filter
