@@ -1387,9 +1387,9 @@ siltstone_error *siltstone_table_cursor_prefix(const siltstone_table *table,
 
  What does not move: snapshots, the history of skimpy, and change feeds with their positions.
 
- Errors: INVALID if there is no such table, or if it is moving already; INVALID_OPTIONS with every
- mistake; UNSUPPORTED for a table with a merge operator and an engine without merges; REFUSED in a
- read-only store; IO. Nothing has changed then.
+ Errors: INVALID if there is no such table, or if it is moving already; INVALID_OPTIONS with
+ every mistake; UNSUPPORTED for a table with a merge operator and an engine without merges;
+ REFUSED in a read-only store; IO. Nothing has changed then.
  */
 siltstone_error *siltstone_move_begin(const siltstone_db *db,
                                       const char *name,
@@ -1424,17 +1424,17 @@ uint64_t siltstone_move_changes(const siltstone_move *moving);
 uint64_t siltstone_move_restarts(const siltstone_move *moving);
 
 /*
- Cancels a move that is not finished: the calls that copy end after at most one more batch of rows.
- The table stays as it is. Free the move afterwards. NULL is allowed.
+ Cancels a move that is not finished: the calls that copy end after at most one more batch of
+ rows. The table stays as it is. Free the move afterwards. NULL is allowed.
  */
 void siltstone_move_cancel(const siltstone_move *moving);
 
 /*
  Copies what is left as siltstone_move_copy() does, puts the copy in the place of the table,
  durably, and removes the old one. Writers wait for the last few rows and the switch. *table is
- the table on its new engine; free it with siltstone_table_free(). Calls with other handles of the
- table fail with CLOSED. A crash leaves the old table or the new one. The move is over in any case;
- after an error from before the switch the table is as it was.
+ the table on its new engine; free it with siltstone_table_free(). Calls with other handles of
+ the table fail with CLOSED. A crash leaves the old table or the new one. The move is over in any
+ case; after an error from before the switch the table is as it was.
 
  Errors: those of siltstone_move_copy(); INVALID if the move was cancelled, or is finished; IO of
  the switch, or from removing the old table: the next open has the old or the new table.
