@@ -14,7 +14,7 @@
 //! search: some 700 instructions, and a few cache misses.
 //!
 //! Invariant: one writer at a time; readers take no lock and see each version whole. The filter has
-//! a key before the key's version is visible to readers.
+//! a key before the tree has it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -155,12 +155,10 @@ impl Memtable {
         if sequence > self.max_sequence.load(Relaxed) {
             self.max_sequence.store(sequence, Relaxed);
         }
-        let Some(filter) = &self.filter else { return self.tree.insert(key, version) };
-        // The word arrives while the tree is searched.
-        let hash = hash64(key);
-        filter.prefetch(hash);
+        if let Some(filter) = &self.filter {
+            filter.insert(hash64(key));
+        }
         self.tree.insert(key, version);
-        filter.insert(hash);
     }
 
     /// The newest version of a key, of the hash `hash`, with a sequence number of at most `at`,

@@ -11,7 +11,6 @@
 //!
 //! Invariant: a reader that happens after the insertion of a hash finds it. One writer at a time.
 
-use crate::prefetch::prefetch;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Bytes of a word.
@@ -31,12 +30,6 @@ impl GrowingBloom {
     pub fn new(bytes: usize) -> Self {
         let words = u32::try_from((bytes / WORD).max(1)).expect("up to 2^32 words");
         GrowingBloom { words: (0..words).map(|_| AtomicU64::new(0)).collect() }
-    }
-
-    /// Loads the word of a hash that is inserted soon into the cache.
-    #[inline]
-    pub fn prefetch(&self, hash: u64) {
-        prefetch(self.place(hash).0);
     }
 
     /// Adds a hash; other insertions must not run at the same time.
