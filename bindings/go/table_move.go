@@ -5,8 +5,8 @@ import "C"
 
 import "unsafe"
 
-// A TableMove is a table on its way to another engine. It is safe for use by several goroutines: one
-// copies, and others read the progress or cancel the move.
+// A TableMove is a table on its way to another engine. It is safe for use by several goroutines:
+// one copies, and others read the progress or cancel the move.
 type TableMove struct{ *handle }
 
 // MoveProgress says how far a move is.
@@ -24,8 +24,8 @@ type MoveProgress struct {
 // with Close, which cancels it. Snapshots, the history of skimpy and change feeds do not move.
 //
 // Errors: [ErrInvalid] if there is no such table, or if it is moving already; [ErrInvalidOptions];
-// [ErrUnsupported] for a table with a merge operator and an engine without merges; [ErrRefused] in a
-// read-only store; [ErrIO].
+// [ErrUnsupported] for a table with a merge operator and an engine without merges; [ErrRefused] in
+// a read-only store; [ErrIO].
 func (db *DB) BeginMove(name, engine string, options map[string]string) (*TableMove, error) {
 	list, err := textList(optionList(options), "options")
 	if err != nil {
@@ -49,8 +49,8 @@ func (m *TableMove) c() *C.siltstone_move { return (*C.siltstone_move)(m.pointer
 // Copy copies all rows, then those that were written meanwhile, until few are left. Readers and
 // writers go on. It returns false if the move was cancelled.
 //
-// Errors: [ErrRefused] for a value that the new engine does not take, or if it has no room; those of
-// reads and writes. The table is as before.
+// Errors: [ErrRefused] for a value that the new engine does not take, or if it has no room; those
+// of reads and writes. The table is as before.
 func (m *TableMove) Copy() (bool, error) {
 	if err := m.acquire(); err != nil {
 		return false, err
@@ -60,7 +60,8 @@ func (m *TableMove) Copy() (bool, error) {
 	return bool(copied.flag), check(copied.error)
 }
 
-// Progress returns how far the move is, also while another goroutine copies. It is zero after Close.
+// Progress returns how far the move is, also while another goroutine copies. It is zero after
+// Close.
 func (m *TableMove) Progress() MoveProgress {
 	if m.acquire() != nil {
 		return MoveProgress{}
@@ -83,9 +84,9 @@ func (m *TableMove) Cancel() {
 }
 
 // Finish copies what is left, puts the copy in the place of the table, durably, and returns it.
-// Writers wait for the last few rows. Calls of other objects of the table fail with [ErrClosed] from
-// then on. A crash leaves the old table or the new one. The move is over in any case; after an error
-// the table is as it was, or it has moved if only its old files could not be removed.
+// Writers wait for the last few rows. Calls of other objects of the table fail with [ErrClosed]
+// from then on. A crash leaves the old table or the new one. The move is over in any case; after an
+// error the table is as it was, or it has moved if only its old files could not be removed.
 //
 // Errors: those of Copy; [ErrInvalid] if the move was cancelled, or is finished; [ErrIO].
 func (m *TableMove) Finish() (*Table, error) {

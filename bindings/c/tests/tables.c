@@ -1,5 +1,6 @@
 /*
- * What concerns more than one key: ranges, merges, options, batches over tables, bulk loading, moves.
+ * What concerns more than one key: ranges, merges, options, batches over tables, bulk loading,
+ * moves.
  *
  *   tables DIR    DIR is an empty directory, in which it makes a store
  */

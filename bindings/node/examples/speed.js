@@ -1,7 +1,7 @@
 'use strict'
 
-// Writes or reads a table and prints the seconds of each part, and those of CPU time of the process,
-// for ../../compare-languages.
+// Writes or reads a table and prints the seconds and the process's CPU seconds of each part, for
+// ../../compare-languages.
 //
 //   node speed.js write|read STORE COUNT
 

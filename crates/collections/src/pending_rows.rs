@@ -24,8 +24,7 @@ use siltstone_engine::batch::operations;
 use siltstone_engine::{Op, Timestamp, WriteBatch};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The most rows without positions, and so the longest search: a hash and a probe cost about as
-/// much as decoding four rows.
+/// The most rows without positions, and so the longest search, which decodes each of them.
 const MAX_SEARCHED: usize = 4;
 
 /// About what a row takes in memory besides its key and value.

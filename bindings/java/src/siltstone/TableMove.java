@@ -57,8 +57,8 @@ public final class TableMove implements AutoCloseable {
   }
 
   /**
-   * Copies all rows, then those that were written meanwhile, until few are left. Readers and writers
-   * go on. Returns false if the move was cancelled.
+   * Copies all rows, then those that were written meanwhile, until few are left. Readers and
+   * writers go on. Returns false if the move was cancelled.
    *
    * <p>Errors: {@link Code#REFUSED} for a value that the new engine does not take, or if it has no
    * room; those of reads and writes. The table is as before.
@@ -105,9 +105,9 @@ public final class TableMove implements AutoCloseable {
 
   /**
    * Copies what is left, puts the copy in the place of the table, durably, and returns it. Writers
-   * wait for the last few rows. Calls with other objects of the table throw {@link Code#CLOSED} from
-   * then on. A crash leaves the old table or the new one. The move is over in any case; after an
-   * error the table is as it was, or it has moved if only its old files could not be removed.
+   * wait for the last few rows. Calls with other objects of the table throw {@link Code#CLOSED}
+   * from then on. A crash leaves the old table or the new one. The move is over in any case; after
+   * an error the table is as it was, or it has moved if only its old files could not be removed.
    *
    * <p>Errors: those of {@link #copy}; {@link Code#INVALID} if the move was cancelled, or is
    * finished; {@link Code#IO}.

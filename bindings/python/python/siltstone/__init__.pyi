@@ -514,8 +514,8 @@ class TableMove:
     def copy(self, on_progress: Callable[[MoveProgress], object] | None = None) -> None:
         """Copy all rows, then those that were written meanwhile, until few are left.
 
-        Readers and writers go on. on_progress is called after each batch of rows. An exception of it
-        ends the copy, which continues if this is called again.
+        Readers and writers go on. on_progress is called after each batch of rows. An exception of
+        it ends the copy, which continues if this is called again.
 
         Raises RefusedError for a value that the engine does not take, or if it has no room.
         """
