@@ -1,14 +1,14 @@
 //! A reused buffer for one key, which copies short keys and suffixes without a call.
 //!
-//! A `memcpy` of a few bytes costs mostly the call. Here up to 32 bytes are copied as two words that
+//! A `memcpy` of a few bytes costs mostly the call. Here up to 64 bytes are copied as two words that
 //! may overlap, and a short suffix as the whole word in which it lies, if the source has one.
 //!
 //! Invariant: the key is the first `len` bytes; those behind it have any value.
 
 /// Bytes of a suffix that is copied as one word.
-const WORD_BYTES: usize = 16;
+const WORD_BYTES: usize = 32;
 /// The least size of a buffer in use, so that a short key fits at once.
-const MIN_BYTES: usize = 48;
+const MIN_BYTES: usize = 64;
 
 /// A buffer for one key.
 #[derive(Debug, Clone, Default)]
@@ -45,6 +45,7 @@ impl KeyBuffer {
     #[inline]
     pub fn set(&mut self, key: &[u8]) {
         match copy_by_halves::<16>(key, &mut self.bytes)
+            || copy_by_halves::<32>(key, &mut self.bytes)
             || copy_by_halves::<8>(key, &mut self.bytes)
         {
             true => self.len = key.len(),
@@ -113,9 +114,9 @@ mod tests {
     proptest! {
         #[test]
         fn buffer_behaves_as_vector(
-            steps in prop::collection::vec((any::<prop::sample::Index>(), 0usize..50, 0usize..20), 1..50),
+            steps in prop::collection::vec((any::<prop::sample::Index>(), 0usize..70, 0usize..20), 1..50),
         ) {
-            let source: Vec<u8> = (0..70).collect();
+            let source: Vec<u8> = (0..90).collect();
             let (mut buffer, mut model) = (KeyBuffer::default(), Vec::new());
             for (kept, len, from) in steps {
                 if from > 15 {

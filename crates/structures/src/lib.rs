@@ -12,6 +12,7 @@
 //! - [`bits`] and [`codes`]: bit strings, and integer codes in them, for entropy-coded tries.
 //! - [`hash`]: the hash of keys for filters and sketches.
 //! - [`prefetch`](mod@prefetch): prefetching cache lines.
+//! - [`common_prefix`]: the length of the common prefix of two keys.
 //! - [`key_buffer`]: a reused buffer for one key.
 //! - [`key_head`](mod@key_head): the first 8 bytes of a key as an integer.
 //! - [`key_heads`]: a search of sorted keys by such integers.
@@ -26,6 +27,7 @@ pub mod bits;
 pub mod blink_tree;
 pub mod bloom;
 pub mod codes;
+pub mod common_prefix;
 pub mod cuckoo;
 pub mod ect;
 pub mod hash;
@@ -47,6 +49,7 @@ pub use bloom::{
     BlockedBloom, BlockedBloomView, BloomProbe, ClassicBloom, ClassicBloomView, GrowingBloom,
     PlaneSource, SlicedBloom,
 };
+pub use common_prefix::common_prefix_len;
 pub use cuckoo::{CuckooFilter, CuckooTable};
 pub use ect::{Ect, EctBuilder, HashKey};
 pub use hash::hash64;

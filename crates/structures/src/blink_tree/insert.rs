@@ -23,8 +23,9 @@ use super::BLinkTree;
 use super::entry::EntryRef;
 use super::node::{Item, Node};
 use super::permutation::SLOTS;
-use super::search_key::{SearchKey, common_prefix_len, prefix};
+use super::search_key::{SearchKey, prefix};
 use super::version::NewVersion;
+use crate::common_prefix_len;
 use crate::sync::Ordering;
 
 impl BLinkTree {

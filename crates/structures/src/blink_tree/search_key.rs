@@ -40,14 +40,10 @@ pub(super) fn prefix(key: &[u8], skip: usize) -> u64 {
     key_head(key.get(skip..).unwrap_or_default())
 }
 
-/// Length of the longest common prefix.
-pub(super) fn common_prefix_len(left: &[u8], right: &[u8]) -> usize {
-    left.iter().zip(right).take_while(|(left, right)| left == right).count()
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::common_prefix_len;
 
     #[test]
     fn prefixes_order_keys_or_are_equal() {
@@ -60,13 +56,5 @@ mod tests {
         }
         assert_eq!(SearchKey::new(b"abcdefghi").prefix(1), prefix(b"bcdefghi", 0));
         assert_eq!(prefix(b"abc", 3), 0);
-        assert_eq!(
-            (
-                common_prefix_len(b"abc", b"abd"),
-                common_prefix_len(b"ab", b"abc"),
-                common_prefix_len(b"", b"a")
-            ),
-            (2, 2, 0)
-        );
     }
 }

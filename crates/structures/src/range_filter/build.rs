@@ -7,7 +7,8 @@
 //! Memory: at most 5 + [`MAX_DIGITS`] bytes per key.
 
 use super::LOW_BITS;
-use super::code::{KeyCode, MAX_DIGITS, Spans, common_prefix, common_prefix_of};
+use super::code::{KeyCode, MAX_DIGITS, Spans, common_prefix_of};
+use crate::common_prefix_len;
 
 /// Collects the keys of a sorted run.
 #[derive(Debug, Default)]
@@ -31,7 +32,7 @@ impl RangeFilterBuilder {
             self.first.extend_from_slice(key);
             self.last_kept = key.len();
         } else {
-            let common = common_prefix(&self.last, key).min(self.last_kept);
+            let common = common_prefix_len(&self.last, key).min(self.last_kept);
             let rest = &key[common..key.len().min(common + MAX_DIGITS)];
             self.last_kept = common + rest.len();
             self.kept.extend_from_slice(&(common as u32).to_le_bytes());

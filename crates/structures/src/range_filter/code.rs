@@ -16,6 +16,8 @@
 //!
 //! Source: mixed radix: Knuth, volume 2, section 4.1.
 
+use crate::common_prefix_len;
+
 /// Maximum number of positions in a code.
 pub(super) const MAX_DIGITS: usize = 16;
 
@@ -156,11 +158,5 @@ impl Spans {
 
 /// The common prefix of all keys of a sorted run, from its first and last key.
 pub(super) fn common_prefix_of<'a>(first: &'a [u8], last: &[u8]) -> &'a [u8] {
-    &first[..common_prefix(first, last)]
-}
-
-/// Length of the longest common prefix.
-#[inline]
-pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    &first[..common_prefix_len(first, last)]
 }

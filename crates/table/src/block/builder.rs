@@ -5,7 +5,8 @@
 //!
 //! Invariant: entries are added in order; the SSTable writer checks it.
 
-use super::common_prefix;
+use siltstone_structures::common_prefix_len;
+
 use crate::kind::{EntryRef, Kind};
 use crate::varint::push_varint;
 
@@ -39,7 +40,7 @@ impl BlockBuilder {
             self.since_restart = 0;
             0
         } else {
-            common_prefix(&self.last_key, entry.key)
+            common_prefix_len(&self.last_key, entry.key)
         };
         self.since_restart += 1;
         let suffix = &entry.key[shared..];

@@ -237,19 +237,3 @@ fn decode_any(entries: &[u8], at: usize) -> Option<RawEntry> {
 }
 
 const _: () = assert!(MAX_SEQUENCE == u64::MAX >> 3, "a tag holds a sequence and three bits");
-
-/// The length of the longest common prefix.
-#[inline]
-pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let n = a.len().min(b.len());
-    let (a, b) = (&a[..n], &b[..n]);
-    let mut at = 0;
-    for (x, y) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
-        let differing = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
-        if differing != 0 {
-            return at + differing.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    at + a[at..].iter().zip(&b[at..]).take_while(|(x, y)| x == y).count()
-}

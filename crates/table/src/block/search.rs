@@ -17,8 +17,10 @@
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
 
+use siltstone_structures::common_prefix_len;
+
 use super::waypoints::{SEARCHES_PER_RESTART, Start, Waypoints};
-use super::{Block, MalformedBlock, RawEntry, common_prefix};
+use super::{Block, MalformedBlock, RawEntry};
 
 const LINE_BYTES: usize = 64;
 /// Longer ranges hold large values, so that most prefetched lines would be unused.
@@ -122,7 +124,7 @@ impl Block {
                 Ordering::Equal => {
                     let suffix = self.suffix(&entry);
                     let rest = &key[matched..];
-                    let common = common_prefix(suffix, rest);
+                    let common = common_prefix_len(suffix, rest);
                     matched += common;
                     suffix.get(common).cmp(&rest.get(common))
                 }

@@ -20,9 +20,9 @@
 
 use std::cmp::Ordering;
 
-use siltstone_structures::key_head;
+use siltstone_structures::{common_prefix_len, key_head};
 
-use super::{Block, common_prefix};
+use super::Block;
 
 /// Bytes of entries per waypoint: two cache lines.
 const INTERVAL_BYTES: usize = 128;
@@ -130,5 +130,5 @@ fn common_bytes(block: &Block) -> Option<(usize, usize)> {
         key.extend_from_slice(block.suffix(&entry));
         at = entry.end;
     }
-    Some((first.key_at, common_prefix(block.suffix(&first), &key)))
+    Some((first.key_at, common_prefix_len(block.suffix(&first), &key)))
 }

@@ -21,9 +21,8 @@
 
 use std::ops::Range;
 
-use siltstone_structures::key_head;
+use siltstone_structures::{common_prefix_len, key_head};
 
-use crate::block::common_prefix;
 use crate::block::frame::TRAILER;
 use crate::kind::compare;
 use crate::varint::{push_varint, varint};
@@ -223,7 +222,7 @@ impl IndexBuilder {
         // The keys are sorted, so the common prefix of first and last is common to all.
         let common = match self.blocks.len() {
             0 => 0,
-            n => common_prefix(key(0), key(n - 1)),
+            n => common_prefix_len(key(0), key(n - 1)),
         };
         let mut out = (self.blocks.len() as u32).to_le_bytes().to_vec();
         push_varint(&mut out, common as u64);
@@ -245,7 +244,7 @@ impl IndexBuilder {
 
 /// Appends a short key `k` with `last <= k < next`.
 fn push_separator(out: &mut Vec<u8>, last: &[u8], next: &[u8]) {
-    let common = common_prefix(last, next);
+    let common = common_prefix_len(last, next);
     match (last.get(common), next.get(common)) {
         // One byte of `next` beyond the common prefix: above `last`, and below the longer `next`.
         (Some(_), Some(_)) if next.len() > common + 1 => {

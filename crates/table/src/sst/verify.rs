@@ -11,14 +11,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use siltstone_engine::{Error, Purpose, Result};
-use siltstone_structures::{BloomProbe, hash64};
+use siltstone_structures::{BloomProbe, common_prefix_len, hash64};
 
 use super::filter::Filter;
 use super::footer::{FOOTER_BYTES, Footer};
 use super::meta::TableMeta;
 use super::table::Table;
 use super::writer::EXTERNAL_SEQUENCE;
-use crate::block::{BlockIter, common_prefix};
+use crate::block::BlockIter;
 use crate::kind::{Kind, compare};
 
 impl Table {
@@ -79,7 +79,7 @@ impl Table {
                 return Err(wrong("the entries are not in order"));
             }
             let shared = match last {
-                Some(last) if !first && !iter.at_restart() => common_prefix(last.0, entry.key),
+                Some(last) if !first && !iter.at_restart() => common_prefix_len(last.0, entry.key),
                 _ => 0,
             };
             if iter.layout().0 != shared {
