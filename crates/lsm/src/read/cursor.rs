@@ -91,13 +91,16 @@ impl Tree {
 
 impl TreeCursor {
     pub(crate) fn new(
-        merge: Merge,
+        mut merge: Merge,
         at: u64,
         range: KeyRange,
         clock: Arc<dyn Clock>,
         view: Arc<View>,
         tree: Weak<Tree>,
     ) -> Self {
+        if let Bound::Included(end) | Bound::Excluded(end) = &range.end {
+            merge.set_end(end);
+        }
         TreeCursor {
             merge,
             at,
@@ -123,8 +126,7 @@ impl TreeCursor {
     fn find_forward(&mut self) -> Result<bool> {
         self.state = State::Invalid;
         while self.merge.valid() {
-            let has_end = self.range.end != Bound::Unbounded;
-            if has_end && !self.range.is_before_end(self.merge.key()) {
+            if !self.merge.is_before_end() && !self.range.is_before_end(self.merge.key()) {
                 return Ok(false);
             }
             let Some(deleted) = self.deleted_up_to(true)? else { continue };
@@ -210,25 +212,19 @@ impl TreeCursor {
     #[inline(always)]
     fn skip_key(&mut self) -> Result<()> {
         self.key.set(self.merge.key());
-        let head = self.merge.key_head();
-        self.merge.next()?;
-        if self.is_past_key(head) { Ok(()) } else { self.skip_older_versions(head) }
+        let head = self.merge.next()?;
+        match self.merge.is_at(self.key.as_slice(), head) {
+            false => Ok(()),
+            true => self.skip_older_versions(),
+        }
     }
 
-    /// Whether the merge is not at a version of the copied key, whose head is `head`.
-    #[inline]
-    fn is_past_key(&self, head: u64) -> bool {
-        !self.merge.valid()
-            || self.merge.key_head() != head
-            || self.merge.key() != self.key.as_slice()
-    }
-
-    /// Moves past the other versions of the copied key, whose head is `head`.
+    /// Moves past the other versions of the copied key.
     #[inline(never)]
-    fn skip_older_versions(&mut self, head: u64) -> Result<()> {
+    fn skip_older_versions(&mut self) -> Result<()> {
         for _ in 1..MAX_STEPS_BEFORE_SEEK {
-            self.merge.next()?;
-            if self.is_past_key(head) {
+            let head = self.merge.next()?;
+            if !self.merge.is_at(self.key.as_slice(), head) {
                 return Ok(());
             }
         }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use siltstone_engine::{Purpose, Result};
 use siltstone_table::{IterOptions, Kind, TableIter};
 
-use super::run_head::RunHead;
+use super::run_head::{HeadPrefix, RunHead};
 use super::value_prefetcher::{PrefetchBudget, ValuePrefetcher};
 use crate::blob_ref::BlobRef;
 use crate::live_range::LiveRange;
@@ -128,7 +128,7 @@ impl L0RunIter {
     /// Moves to the next version and returns its head; `None` at the end. Prefetches the value,
     /// which a scan needs when the keys before it in other runs have been passed.
     #[inline]
-    pub(super) fn next(&mut self) -> Result<Option<RunHead>> {
+    pub(super) fn next(&mut self, prefix: &HeadPrefix) -> Result<Option<RunHead>> {
         (self.position, self.value, self.is_valid) = (None, ValueLocation::Table, false);
         if !self.table.next()? {
             return Ok(None);
@@ -150,7 +150,7 @@ impl L0RunIter {
             log.prefetch(decoded.0);
             self.position = Some(decoded);
         }
-        Ok(Some(RunHead::of(entry.key, entry.sequence)))
+        Ok(Some(RunHead::of(entry.key, entry.sequence, prefix)))
     }
 
     /// The position of the current entry's value in `log`.
@@ -187,10 +187,14 @@ impl L0RunIter {
         self.table.sequence()
     }
 
-    /// Makes kind, expiry and value available. Cost: a read of the log if the value is there and
-    /// was not prefetched.
+    /// Makes the value available. Returns kind and expiry. Cost: a read of the log if the value is
+    /// there and was not prefetched.
     #[inline]
-    pub(crate) fn resolve(&mut self) -> Result<()> {
+    pub(crate) fn resolve(&mut self) -> Result<(Kind, u64)> {
+        let kind = self.table.kind();
+        if !matches!(kind, Kind::Position | Kind::Reference) {
+            return Ok((kind, self.table.expires_at()));
+        }
         if let (Some((position, _)), Some(log)) = (self.position, &self.log)
             && matches!(self.value, ValueLocation::Table)
             && self.prefetcher.is_none()
@@ -199,10 +203,11 @@ impl L0RunIter {
             let version = (self.table.key(), self.table.sequence());
             if let Some(logged) = log.copy_cached_put(position, version, &mut self.copied) {
                 (self.logged, self.value) = (logged, ValueLocation::Copied);
-                return Ok(());
+                return Ok((self.kind(), self.expires_at()));
             }
         }
-        self.resolve_any()
+        self.resolve_any()?;
+        Ok((self.kind(), self.expires_at()))
     }
 
     /// As [`resolve`](Self::resolve), wherever the value is.
@@ -251,16 +256,24 @@ impl L0RunIter {
 
     /// As [`resolve`](Self::resolve) for callers without use for the value, which is empty then.
     /// Cost: a read of the log if the table, of an earlier version, does not store expiry times.
-    pub(crate) fn resolve_without_value(&mut self) -> Result<()> {
-        if !matches!(self.value, ValueLocation::Table) {
-            return Ok(());
+    #[inline]
+    pub(crate) fn resolve_without_value(&mut self) -> Result<(Kind, u64)> {
+        let kind = self.table.kind();
+        if !matches!(kind, Kind::Position | Kind::Reference) {
+            return Ok((kind, self.table.expires_at()));
         }
+        if matches!(self.value, ValueLocation::Table) {
+            self.skip_value()?;
+        }
+        Ok((self.kind(), self.expires_at()))
+    }
+
+    /// Makes the kind and the expiry of an entry that refers to its value available.
+    fn skip_value(&mut self) -> Result<()> {
         if let Some(reference) = self.reference()? {
             self.logged = LoggedValue::without_value(reference.expires_at);
             self.value = ValueLocation::Skipped;
-        } else if self.table.kind() == Kind::Position
-            && let Some(log) = &self.log
-        {
+        } else if let Some(log) = &self.log {
             if !log.has_expiry() {
                 return self.resolve_any();
             }

@@ -6,6 +6,7 @@ use siltstone_engine::{Purpose, Result};
 use siltstone_structures::BloomProbe;
 use siltstone_table::{IterOptions, Kind, TableIter};
 
+use super::run_head::{HeadPrefix, RunHead};
 use crate::blob_ref::BlobRef;
 use crate::version::{LoggedValue, TableFile, Tables};
 
@@ -88,9 +89,16 @@ impl LevelIter {
         self.skip_table_start()
     }
 
-    pub(crate) fn next(&mut self) -> Result<()> {
-        self.on_current(TableIter::next)?;
-        self.skip_table_end()
+    /// Moves to the next version and returns its head; `None` at the end.
+    #[inline]
+    pub(super) fn next(&mut self, prefix: &HeadPrefix) -> Result<Option<RunHead>> {
+        self.logged = None;
+        let Some(current) = &mut self.current else { return Ok(None) };
+        if !current.next()? {
+            self.skip_table_end()?;
+        }
+        let current = self.current.as_ref().filter(|current| current.valid());
+        Ok(current.map(|it| RunHead::of(it.key(), it.sequence(), prefix)))
     }
 
     pub(crate) fn prev(&mut self) -> Result<()> {
@@ -120,11 +128,21 @@ impl LevelIter {
         self.tables[self.at].max_sequence()
     }
 
-    /// Makes kind, expiry and value available, if the entry refers to its value.
-    pub(crate) fn resolve(&mut self) -> Result<()> {
-        if self.logged.is_some() {
-            return Ok(());
+    /// Makes the value available. Returns kind and expiry.
+    #[inline]
+    pub(crate) fn resolve(&mut self) -> Result<(Kind, u64)> {
+        let current = self.current();
+        if current.kind() != Kind::Reference {
+            return Ok((current.kind(), current.expires_at()));
         }
+        if self.logged.is_none() {
+            self.read_value()?;
+        }
+        Ok((self.kind(), self.expires_at()))
+    }
+
+    /// Reads the value that the entry refers to.
+    fn read_value(&mut self) -> Result<()> {
         let Some(reference) = self.reference()? else { return Ok(()) };
         self.copied.clear();
         let current = self.current.as_ref().expect("the caller checked that the run is valid");
@@ -135,16 +153,18 @@ impl LevelIter {
     }
 
     /// As [`resolve`](Self::resolve) for callers without use for the value, which is empty then.
-    pub(crate) fn resolve_without_value(&mut self) -> Result<()> {
+    #[inline]
+    pub(crate) fn resolve_without_value(&mut self) -> Result<(Kind, u64)> {
         if self.logged.is_none()
             && let Some(reference) = self.reference()?
         {
             self.logged = Some(LoggedValue::without_value(reference.expires_at));
         }
-        Ok(())
+        Ok((self.kind(), self.expires_at()))
     }
 
     /// The reference to the value of the current entry; `None` if it has none.
+    #[inline]
     pub(crate) fn reference(&self) -> Result<Option<BlobRef>> {
         let current = self.current();
         if current.kind() != Kind::Reference {

@@ -23,7 +23,7 @@ use siltstone_engine::{Error, Purpose, Result};
 use siltstone_structures::{BloomProbe, hash64};
 use siltstone_table::{IterOptions, Kind};
 
-use super::run_head::RunHead;
+use super::run_head::{HeadPrefix, RunHead};
 use super::run_heap::RunHeap;
 use super::seek_state::SeekState;
 use super::source::{self, Source};
@@ -171,7 +171,13 @@ impl Merge {
         self.target.0.extend_from_slice(key);
         self.target.1 = sequence;
         self.steps = 0;
-        if self.valid() && self.key() == key { Ok(()) } else { self.seek_deferred() }
+        let found = self.valid() && self.key() == key;
+        if found || self.deferred == 0 {
+            return Ok(());
+        }
+        self.seek_deferred()?;
+        self.heap.choose_prefix(&self.runs);
+        Ok(())
     }
 
     pub(crate) fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
@@ -180,13 +186,29 @@ impl Merge {
         self.seek_runs(Direction::Backward, |run| run.seek_back(key, sequence), Some(&all))
     }
 
-    /// To the next version; the merge must be valid.
-    pub(crate) fn next(&mut self) -> Result<()> {
+    /// Sets the end of the range that is read, for [`is_before_end`](Self::is_before_end).
+    pub(super) fn set_end(&mut self, end: &[u8]) {
+        self.heap.set_end(end);
+    }
+
+    /// Whether the current key is before the end of the range; `false` if that takes a comparison.
+    /// The merge must be valid and move forwards.
+    #[inline]
+    pub(super) fn is_before_end(&self) -> bool {
+        self.heap.is_before_end()
+    }
+
+    /// To the next version; the merge must be valid. Returns the head of the key that was current,
+    /// for [`is_at`](Self::is_at).
+    pub(crate) fn next(&mut self) -> Result<u64> {
         if self.direction == Direction::Backward {
             let (key, sequence) = (self.key().to_vec(), self.sequence());
             self.seek(&key, sequence)?;
         }
-        self.step(Source::next)
+        self.begin_step()?;
+        let head = self.heap.top_key_head();
+        self.step(Source::next)?;
+        Ok(head)
     }
 
     /// To the version before; the merge must be valid.
@@ -195,6 +217,7 @@ impl Merge {
             let (key, sequence) = (self.key().to_vec(), self.sequence());
             self.seek_back(&key, sequence)?;
         }
+        self.begin_step()?;
         self.step(Source::prev)
     }
 
@@ -218,7 +241,7 @@ impl Merge {
     /// its table. The merge must be valid and move forwards. Cost: one seek.
     pub(crate) fn skip_run_to(&mut self, end: Option<&[u8]>) -> Result<()> {
         debug_assert!(self.direction == Direction::Forward);
-        self.move_top(|run| run.skip_to(end))?;
+        self.move_top(|run, prefix| run.skip_to(end, prefix))?;
         if self.deferred > 0 {
             self.seek_deferred()?;
         }
@@ -228,16 +251,16 @@ impl Merge {
     /// As [`skip_run_to`](Self::skip_run_to), backwards, past the keys from `start` on.
     pub(crate) fn skip_run_back(&mut self, start: &[u8]) -> Result<()> {
         debug_assert!(self.direction == Direction::Backward);
-        self.move_top(|run| run.skip_back(start))
+        self.move_top(|run, prefix| run.skip_back(start, prefix))
     }
 
     /// Moves the run of the current version by `step`, which returns the head of its new version.
     #[inline]
     fn move_top(
         &mut self,
-        step: impl FnOnce(&mut Source) -> Result<Option<RunHead>>,
+        step: impl FnOnce(&mut Source, &HeadPrefix) -> Result<Option<RunHead>>,
     ) -> Result<()> {
-        match step(&mut self.runs[self.heap.top()]) {
+        match step(&mut self.runs[self.heap.top()], self.heap.prefix()) {
             Ok(head) => {
                 self.heap.update_top(head, &self.runs);
                 Ok(())
@@ -258,10 +281,14 @@ impl Merge {
         self.top().key()
     }
 
-    /// The head of the current key: keys with different heads differ.
+    /// Whether the merge is at a version of `key`, whose head [`next`](Self::next) returned last.
     #[inline]
-    pub(crate) fn key_head(&self) -> u64 {
-        self.heap.top_key_head()
+    pub(super) fn is_at(&mut self, key: &[u8], head: u64) -> bool {
+        if !self.valid() || self.heap.top_key_head() != head {
+            return false;
+        }
+        self.heap.note_undecided();
+        self.key() == key
     }
 
     #[inline]
@@ -335,6 +362,7 @@ impl Merge {
             self.seek_together(seek_row_tables)?;
         }
         self.heap.make(&self.runs);
+        self.heap.choose_prefix(&self.runs);
         Ok(())
     }
 
@@ -356,7 +384,7 @@ impl Merge {
 
     /// Adds run `i` to the end of the heap if it is valid.
     fn push_valid(&mut self, i: usize) {
-        if let Some(head) = self.runs[i].head() {
+        if let Some(head) = self.runs[i].head(self.heap.prefix()) {
             self.heap.push(i, head);
         }
     }
@@ -399,7 +427,7 @@ impl Merge {
             }
             self.seek_states[i] = SeekState::Done;
             self.deferred -= 1;
-            if let Some(head) = self.runs[i].head() {
+            if let Some(head) = self.runs[i].head(self.heap.prefix()) {
                 self.heap.push(i, head);
                 if least.is_none_or(|least| self.runs[i].is_before(&self.runs[least])) {
                     least = Some(i);
@@ -420,13 +448,31 @@ impl Merge {
         self.seek_states.fill(SeekState::Done);
     }
 
-    /// As [`move_top`](Self::move_top), with the deferred seeks that are due by then.
-    #[inline]
-    fn step(&mut self, step: impl FnOnce(&mut Source) -> Result<Option<RunHead>>) -> Result<()> {
-        if self.steps == MAX_DEFERRED_STEPS {
-            self.seek_deferred_if(|_, _, _| true)?;
+    /// Executes the deferred seeks that are due, and chooses the prefix of the heads anew if that is
+    /// due. A step leaves the prefix as it is.
+    #[inline(always)]
+    fn begin_step(&mut self) -> Result<()> {
+        if self.deferred > 0 && self.steps == MAX_DEFERRED_STEPS {
+            self.seek_all_deferred()?;
         }
         self.steps += 1;
+        self.heap.choose_prefix_if_due(&self.runs);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn seek_all_deferred(&mut self) -> Result<()> {
+        self.seek_deferred_if(|_, _, _| true)?;
+        self.heap.choose_prefix(&self.runs);
+        Ok(())
+    }
+
+    /// As [`move_top`](Self::move_top), with the deferred seeks that are due by then.
+    #[inline]
+    fn step(
+        &mut self,
+        step: impl FnOnce(&mut Source, &HeadPrefix) -> Result<Option<RunHead>>,
+    ) -> Result<()> {
         self.move_top(step)?;
         if self.deferred > 0 { self.seek_deferred() } else { Ok(()) }
     }

@@ -1,11 +1,19 @@
 //! A binary heap of sorted runs, the one with the next version in the current direction on top.
 //!
-//! An item has the first bytes of the run's key as an integer, so that most comparisons touch no
-//! run. Backwards the integers are inverted, so that the smaller one comes first in both
-//! directions.
+//! An item has the [head](super::run_head) of the run's key, so that most comparisons touch no run.
+//! Backwards the heads are inverted, so that the smaller one comes first in both directions. The
+//! heap counts the comparisons that heads did not decide, and after some of them chooses the prefix
+//! of the heads anew: by the key on top, and by that which was on top when it was last chosen. Other
+//! current keys do not count, because some may be far away.
+
+use siltstone_structures::KeyBuffer;
 
 use super::Source;
-use super::run_head::RunHead;
+use super::run_head::{HeadPrefix, RunHead};
+
+/// The prefix is chosen anew after this many undecided comparisons, and after twice as many each
+/// time that this did not change its length: versions of one key are always undecided.
+const MAX_UNDECIDED: u32 = 16;
 
 #[derive(Clone, Copy)]
 struct Item {
@@ -20,12 +28,35 @@ pub(super) struct RunHeap {
     items: Vec<Item>,
     /// What a key's head is combined with by XOR: all ones backwards.
     inversion: u64,
+    prefix: HeadPrefix,
+    /// The key that was on top when the prefix was chosen.
+    chosen_at: KeyBuffer,
+    undecided: u32,
+    max_undecided: u32,
+    /// The end of the range that is read, and its head: the greatest one if there is no end.
+    end: Option<Vec<u8>>,
+    end_head: u64,
 }
 
 impl RunHeap {
     /// An empty heap for up to `runs` runs.
     pub(super) fn new(runs: usize) -> Self {
-        RunHeap { items: Vec::with_capacity(runs), inversion: 0 }
+        RunHeap {
+            items: Vec::with_capacity(runs),
+            inversion: 0,
+            prefix: HeadPrefix::default(),
+            chosen_at: KeyBuffer::default(),
+            undecided: 0,
+            max_undecided: MAX_UNDECIDED,
+            end: None,
+            end_head: u64::MAX,
+        }
+    }
+
+    /// Sets the end of the range that is read, for [`is_before_end`](Self::is_before_end).
+    pub(super) fn set_end(&mut self, end: &[u8]) {
+        self.end_head = self.prefix.head(end);
+        self.end = Some(end.to_vec());
     }
 
     /// Empties the heap, for a direction.
@@ -54,7 +85,7 @@ impl RunHeap {
         self.items[0].run
     }
 
-    /// The first bytes of the key on top, in one form for all keys of a direction.
+    /// The head of the key on top, in one form for all keys until the prefix is chosen anew.
     #[inline]
     pub(super) fn top_key_head(&self) -> u64 {
         self.items[0].key_head
@@ -65,9 +96,23 @@ impl RunHeap {
         self.items[0].sequence
     }
 
+    /// Whether the key on top is before the end of the range, forwards; `false` if its head does
+    /// not tell.
+    #[inline]
+    pub(super) fn is_before_end(&self) -> bool {
+        self.items[0].key_head < self.end_head
+    }
+
+    /// The prefix of the heads that moved runs are compared by.
+    #[inline]
+    pub(super) fn prefix(&self) -> &HeadPrefix {
+        &self.prefix
+    }
+
     /// Adds a run at the end; [`make`](Self::make) must follow.
     pub(super) fn push(&mut self, run: usize, head: RunHead) {
-        self.items.push(self.item(run, head));
+        let key_head = head.key ^ self.inversion;
+        self.items.push(Item { key_head, sequence: head.sequence, run });
     }
 
     /// Restores the order of all items.
@@ -77,28 +122,76 @@ impl RunHeap {
         }
     }
 
+    /// Chooses the prefix of the heads by the next two keys. The items stay in order, because heads
+    /// never contradict the order of keys. Cost: a comparison per run.
+    pub(super) fn choose_prefix(&mut self, runs: &[Source]) {
+        self.max_undecided = MAX_UNDECIDED;
+        let second = self.items.iter().skip(1).take(2).min_by_key(|item| item.key_head);
+        self.set_prefix(second.map(|item| runs[item.run].key()), runs);
+    }
+
+    /// Chooses the prefix of the heads anew if they left too many comparisons undecided.
+    #[inline]
+    pub(super) fn choose_prefix_if_due(&mut self, runs: &[Source]) {
+        if self.undecided >= self.max_undecided {
+            self.choose_prefix_now(runs);
+        }
+    }
+
+    #[inline(never)]
+    fn choose_prefix_now(&mut self, runs: &[Source]) {
+        let len = self.prefix.len();
+        let chosen_at = std::mem::take(&mut self.chosen_at);
+        self.set_prefix(Some(chosen_at.as_slice()), runs);
+        self.max_undecided = match self.prefix.len() == len {
+            true => self.max_undecided.saturating_mul(2),
+            false => MAX_UNDECIDED,
+        };
+    }
+
+    /// Chooses the prefix by the key on top and `other`, and sets all heads.
+    fn set_prefix(&mut self, other: Option<&[u8]>, runs: &[Source]) {
+        let Some(top) = self.items.first() else { return };
+        let key = runs[top.run].key();
+        self.prefix.choose(key, other.unwrap_or_default());
+        self.chosen_at.set(key);
+        self.undecided = 0;
+        for item in &mut self.items {
+            item.key_head = self.prefix.head(runs[item.run].key()) ^ self.inversion;
+        }
+        if let Some(end) = &self.end {
+            self.end_head = self.prefix.head(end);
+        }
+    }
+
+    /// Counts a comparison of keys with equal heads.
+    #[inline]
+    pub(super) fn note_undecided(&mut self) {
+        self.undecided += 1;
+    }
+
     /// Updates the top after its run was moved to `head`; `None`: the run is not valid any more.
     #[inline]
     pub(super) fn update_top(&mut self, head: Option<RunHead>, runs: &[Source]) {
         match head {
-            Some(head) => self.items[0] = self.item(self.items[0].run, head),
+            Some(head) => {
+                let top = &mut self.items[0];
+                (top.key_head, top.sequence) = (head.key ^ self.inversion, head.sequence);
+            }
             None => _ = self.items.swap_remove(0),
         }
         self.sift_down(0, runs);
     }
 
-    #[inline]
-    fn item(&self, run: usize, head: RunHead) -> Item {
-        Item { key_head: head.key ^ self.inversion, sequence: head.sequence, run }
-    }
-
-    #[inline]
+    #[inline(always)]
     fn sift_down(&mut self, mut at: usize, runs: &[Source]) {
-        let is_forward = self.inversion == 0;
-        let is_next = |a: &Item, b: &Item| match a.key_head == b.key_head {
-            true if is_forward => is_first(a, b, runs),
-            true => is_first(b, a, runs),
-            false => a.key_head < b.key_head,
+        let (is_forward, undecided) = (self.inversion == 0, &mut self.undecided);
+        let mut is_next = |a: &Item, b: &Item| {
+            if a.key_head != b.key_head {
+                return a.key_head < b.key_head;
+            }
+            *undecided += 1;
+            if is_forward { is_first(a, b, runs) } else { is_first(b, a, runs) }
         };
         let items = self.items.as_mut_slice();
         let Some(&item) = items.get(at) else { return };

@@ -12,7 +12,7 @@ use siltstone_table::{IterOptions, Kind};
 
 use super::l0_run_iter::L0RunIter;
 use super::level::LevelIter;
-use super::run_head::RunHead;
+use super::run_head::{HeadPrefix, RunHead};
 use super::value_prefetcher::PrefetchBudget;
 use crate::blob_ref::BlobRef;
 use crate::memtable::{Memtable, kind_of};
@@ -118,49 +118,59 @@ impl Source {
 
     /// Moves to the first version from `end` on (`None`: past all), or behind the current table of
     /// a level; returns its head if there is one. A run that is moved past all keeps its position.
-    pub(super) fn skip_to(&mut self, end: Option<&[u8]>) -> Result<Option<RunHead>> {
+    pub(super) fn skip_to(
+        &mut self,
+        end: Option<&[u8]>,
+        prefix: &HeadPrefix,
+    ) -> Result<Option<RunHead>> {
         match (&mut *self, end) {
             (Source::Level(level), end) => level.skip_to(end)?,
             (run, Some(end)) => run.seek(end, u64::MAX)?,
             (_, None) => return Ok(None),
         }
-        Ok(self.head())
+        Ok(self.head(prefix))
     }
 
     /// Moves to the last version before `start`, or before the current table of a level; returns
     /// its head if there is one.
-    pub(super) fn skip_back(&mut self, start: &[u8]) -> Result<Option<RunHead>> {
+    pub(super) fn skip_back(
+        &mut self,
+        start: &[u8],
+        prefix: &HeadPrefix,
+    ) -> Result<Option<RunHead>> {
         match &mut *self {
             Source::Level(level) => level.skip_back(start)?,
             // Versions are newest first, so this finds no version of `start` itself.
             run => run.seek_back(start, u64::MAX)?,
         }
-        Ok(self.head())
+        Ok(self.head(prefix))
     }
 
     /// Moves to the next version and returns its head; `None` at the end.
     #[inline]
-    pub(super) fn next(&mut self) -> Result<Option<RunHead>> {
+    pub(super) fn next(&mut self, prefix: &HeadPrefix) -> Result<Option<RunHead>> {
         match self {
-            Source::L0Run(run) => return run.next(),
-            Source::Memtable(run) => run.next()?,
-            Source::RowTable(run) => run.next()?,
-            Source::Level(run) => run.next()?,
-            Source::Lazy(_) => {}
+            Source::L0Run(run) => run.next(prefix),
+            Source::Level(run) => run.next(prefix),
+            Source::Memtable(run) => Ok(run.next(prefix)),
+            Source::RowTable(run) => {
+                run.next()?;
+                Ok(self.head(prefix))
+            }
+            Source::Lazy(_) => unreachable!("a lazy run is opened before its first seek"),
         }
-        Ok(self.head())
     }
 
     /// Moves to the version before and returns its head; `None` at the start.
-    pub(super) fn prev(&mut self) -> Result<Option<RunHead>> {
+    pub(super) fn prev(&mut self, prefix: &HeadPrefix) -> Result<Option<RunHead>> {
         run!(self, it => it.prev())?;
-        Ok(self.head())
+        Ok(self.head(prefix))
     }
 
     /// The head of the current version; `None` if the run is not valid.
     #[inline]
-    pub(super) fn head(&self) -> Option<RunHead> {
-        run!(self, it => it.valid().then(|| RunHead::of(it.key(), it.sequence())))
+    pub(super) fn head(&self, prefix: &HeadPrefix) -> Option<RunHead> {
+        run!(self, it => it.valid().then(|| RunHead::of(it.key(), it.sequence(), prefix)))
     }
 
     #[inline]
@@ -176,11 +186,15 @@ impl Source {
     #[inline]
     pub(crate) fn resolve(&mut self) -> Result<(Kind, u64)> {
         match self {
-            Source::L0Run(run) => run.resolve()?,
-            Source::Level(level) => level.resolve()?,
-            Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => {}
+            Source::L0Run(run) => run.resolve(),
+            Source::Level(level) => level.resolve(),
+            Source::Memtable(run) => {
+                let version = run.visible();
+                Ok((kind_of(version.kind), version.expires_at))
+            }
+            Source::RowTable(run) => Ok((run.kind(), run.expires_at())),
+            Source::Lazy(_) => unreachable!("a lazy run is opened before its first seek"),
         }
-        Ok(run!(self, it => (it.kind(), it.expires_at())))
     }
 
     /// The reference to the value of the current version; `None` if it has none.
@@ -194,13 +208,13 @@ impl Source {
 
     /// As [`resolve`](Self::resolve) for callers without use for the value, which may be empty
     /// then.
+    #[inline]
     pub(crate) fn resolve_without_value(&mut self) -> Result<(Kind, u64)> {
         match self {
-            Source::L0Run(run) => run.resolve_without_value()?,
-            Source::Level(level) => level.resolve_without_value()?,
-            Source::Memtable(_) | Source::RowTable(_) | Source::Lazy(_) => {}
+            Source::L0Run(run) => run.resolve_without_value(),
+            Source::Level(level) => level.resolve_without_value(),
+            run => run.resolve(),
         }
-        Ok(run!(self, it => (it.kind(), it.expires_at())))
     }
 
     /// The file of the current version; the run must be valid.
@@ -309,9 +323,16 @@ impl MemtableIter {
         self.skip(structures::Cursor::prev)
     }
 
-    fn next(&mut self) -> Result<()> {
-        self.cursor.next();
-        self.skip(structures::Cursor::next)
+    /// Moves to the next key and returns its head; `None` at the end.
+    #[inline]
+    fn next(&mut self, prefix: &HeadPrefix) -> Option<RunHead> {
+        loop {
+            self.cursor.next();
+            let entry = self.cursor.entry()?;
+            if let Some(version) = entry.version_at(self.at) {
+                return Some(RunHead::of(entry.key(), version.sequence, prefix));
+            }
+        }
     }
 
     fn prev(&mut self) -> Result<()> {

@@ -11,7 +11,7 @@ use siltstone_lsm::{Lsm, Options};
 use siltstone_runtime::Env;
 use siltstone_vfs::{MeteredVfs, Vfs};
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A store of many runs over two levels, and its content.
 fn filled() -> (Lsm, Model) {
@@ -27,7 +27,7 @@ fn filled_with(options: &[(&str, &str)]) -> (Lsm, Model) {
     (lsm, model)
 }
 
-fn empty(given: &[(&str, &str)]) -> Lsm {
+pub(crate) fn empty(given: &[(&str, &str)]) -> Lsm {
     let small = [
         ("memtable", "32KiB"),
         ("target_file_size", "32KiB"),
@@ -43,7 +43,7 @@ fn empty(given: &[(&str, &str)]) -> Lsm {
 }
 
 /// Puts, and sometimes deletes, `times` drawn keys.
-fn write(
+pub(crate) fn write(
     lsm: &Lsm,
     model: &mut Model,
     rng: &mut StdRng,
@@ -65,7 +65,7 @@ fn write(
     }
 }
 
-fn current_entry(cursor: &dyn Cursor) -> Option<(Vec<u8>, Vec<u8>)> {
+pub(crate) fn current_entry(cursor: &dyn Cursor) -> Option<(Vec<u8>, Vec<u8>)> {
     cursor.valid().then(|| (cursor.key().to_vec(), cursor.value().to_vec()))
 }
 

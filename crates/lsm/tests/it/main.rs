@@ -22,5 +22,6 @@ mod random_key;
 mod range_deletes;
 mod read_write;
 mod repair;
+mod shared_prefixes;
 mod subcompactions;
 mod value_prefetch;
