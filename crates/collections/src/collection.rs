@@ -18,7 +18,7 @@ use crate::encoding_limits::{CompactLimit, EncodingLimits};
 use crate::error::{Error, Result};
 use crate::layout::{ELEMENT_PREFIX_BYTES, Space, element_key, hash_of, owner_key};
 use crate::metadata::{Encoding, Kind, Metadata, StreamState};
-use crate::rows::{Order, Row, Visit};
+use crate::rows::{Order, Row, Visit, Walk};
 use crate::write_set::WriteSet;
 
 /// Draws a number below its argument, which is not 0.
@@ -182,17 +182,18 @@ impl<'w, 'r> Collection<'w, 'r> {
     pub(crate) fn scan(
         &self,
         range: &KeyRange,
-        order: Order,
+        walk: impl Into<Walk>,
         visit: &mut Visit<'_>,
     ) -> StoreResult<()> {
         if self.has_no_rows() {
             return Ok(());
         }
+        let walk = walk.into();
         match self.hidden_to {
-            0 => self.writes.scan(range, order, visit),
-            _ => self
-                .writes
-                .scan(range, order, &mut |row| self.hides(row.expires_at()) || visit(row)),
+            0 => self.writes.scan(range, walk, visit),
+            _ => {
+                self.writes.scan(range, walk, &mut |row| self.hides(row.expires_at()) || visit(row))
+            }
         }
     }
 

@@ -129,7 +129,7 @@ impl Hash<'_, '_> {
             self.0.delete(&key);
             if at == expiry.latest && expiry.fields > 0 {
                 let times = self.0.space(Space::FieldExpiries);
-                self.0.scan(&times, Order::Descending, &mut |row| {
+                self.0.scan(&times, Order::Descending.keys_only(), &mut |row| {
                     expiry.latest = time_in(row.key);
                     false
                 })?;
@@ -162,7 +162,7 @@ impl Hash<'_, '_> {
         let mut removed = Vec::new();
         expiry.earliest = FieldExpiry::default().earliest;
         let times = self.0.space(Space::FieldExpiries);
-        self.0.scan(&times, Order::Ascending, &mut |row| {
+        self.0.scan(&times, Order::Ascending.keys_only(), &mut |row| {
             let is_left = time_in(row.key) > now || removed.len() == MAX_REMOVED_TIMES;
             match is_left {
                 true => expiry.earliest = time_in(row.key),

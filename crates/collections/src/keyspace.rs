@@ -239,7 +239,7 @@ fn newer_format() -> Error {
 fn newest_version(rows: &EngineRows<'_>, now: Timestamp) -> Result<u64> {
     let mut newest = now.saturating_mul(VERSIONS_PER_MS);
     for range in versioned_rows() {
-        rows.scan(&range, Order::Descending, &mut |row| {
+        rows.scan(&range, Order::Descending.keys_only(), &mut |row| {
             newest = newest.max(version_of(row.key).unwrap_or(0));
             false
         })?;
@@ -250,7 +250,7 @@ fn newest_version(rows: &EngineRows<'_>, now: Timestamp) -> Result<u64> {
 /// The value of the format marker. By a scan, as the table counts lookups for its user.
 fn marker(rows: &EngineRows<'_>) -> Result<Option<Vec<u8>>> {
     let mut found = None;
-    rows.scan(&KeyRange::prefix(&MARKER_KEY), Order::Ascending, &mut |row| {
+    rows.scan(&KeyRange::prefix(&MARKER_KEY), Order::Ascending.into(), &mut |row| {
         found = (row.key == MARKER_KEY).then(|| row.value.to_vec());
         false
     })?;
@@ -261,7 +261,7 @@ fn marker(rows: &EngineRows<'_>) -> Result<Option<Vec<u8>>> {
 /// any: the marker is written with them.
 fn upgrade(engine: &dyn Engine, rows: &EngineRows<'_>) -> Result<bool> {
     let mut old = Vec::new();
-    rows.scan(&KeyRange::prefix(&PREFIX), Order::Ascending, &mut |row| {
+    rows.scan(&KeyRange::prefix(&PREFIX), Order::Ascending.keys_only(), &mut |row| {
         old.push(row.key.to_vec());
         true
     })?;

@@ -77,7 +77,7 @@ pub use layout::{stored_key, user_key};
 pub use list::{End, List};
 pub use metadata::{Encoding, FieldExpiry, Kind, Metadata, StreamState};
 pub use pending_rows::{PendingRows, ROW_OVERHEAD_BYTES, WrittenRow};
-pub use rows::{EngineRows, Order, OverlayRows, Row, Rows};
+pub use rows::{EngineRows, Order, OverlayRows, Row, Rows, Walk};
 pub use set::Set;
 pub use sorted_set::{MemberRange, ScoreRange, SortedSet};
 pub use sorted_set_removal::MemberSelection;

@@ -23,6 +23,30 @@ pub enum Order {
     Descending,
 }
 
+impl Order {
+    /// A scan in this direction that reads no values.
+    pub fn keys_only(self) -> Walk {
+        Walk { order: self, reads_values: false }
+    }
+}
+
+/// How a scan visits rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Walk {
+    /// Direction.
+    pub order: Order,
+    /// Whether rows come with their values. A scan without them costs less, and its rows may have
+    /// empty values.
+    pub reads_values: bool,
+}
+
+impl From<Order> for Walk {
+    /// With values.
+    fn from(order: Order) -> Self {
+        Walk { order, reads_values: true }
+    }
+}
+
 /// A row that a scan visits.
 #[derive(Clone, Copy)]
 pub struct Row<'a> {
@@ -41,8 +65,10 @@ enum Expiry<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn at_cursor(cursor: &'a dyn Cursor) -> Self {
-        Row { key: cursor.key(), value: cursor.value(), expiry: Expiry::AtCursor(cursor) }
+    #[inline]
+    fn at_cursor(cursor: &'a dyn Cursor, walk: Walk) -> Self {
+        let value = if walk.reads_values { cursor.value() } else { &[] };
+        Row { key: cursor.key(), value, expiry: Expiry::AtCursor(cursor) }
     }
 
     fn of_entry(key: &'a [u8], entry: &'a Entry) -> Self {
@@ -102,7 +128,7 @@ pub trait Rows {
     ///
     /// # Errors
     /// As [`Engine::range`].
-    fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()>;
+    fn scan(&self, range: &KeyRange, walk: Walk, visit: &mut Visit<'_>) -> Result<()>;
 }
 
 /// Rows of an ordered table.
@@ -142,14 +168,17 @@ impl Rows for EngineRows<'_> {
         self.engine.expiry(key, self.at.as_ref())
     }
 
-    fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
+    fn scan(&self, range: &KeyRange, walk: Walk, visit: &mut Visit<'_>) -> Result<()> {
         let mut cursor = self.engine.range(range.clone(), self.at.as_ref())?;
-        let mut is_valid = match order {
+        if !walk.reads_values {
+            cursor.skip_values();
+        }
+        let mut is_valid = match walk.order {
             Order::Ascending => cursor.first()?,
             Order::Descending => cursor.last()?,
         };
-        while is_valid && visit(Row::at_cursor(cursor.as_ref())) {
-            is_valid = match order {
+        while is_valid && visit(Row::at_cursor(cursor.as_ref(), walk)) {
+            is_valid = match walk.order {
                 Order::Ascending => cursor.next()?,
                 Order::Descending => cursor.prev()?,
             };
@@ -195,7 +224,8 @@ impl Rows for OverlayRows<'_> {
         Ok(visible.map(|entry| entry.expires_at))
     }
 
-    fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
+    fn scan(&self, range: &KeyRange, walk: Walk, visit: &mut Visit<'_>) -> Result<()> {
+        let order = walk.order;
         let mut written = self.writes.range(range);
         let mut advance = || match order {
             Order::Ascending => written.next(),
@@ -219,7 +249,7 @@ impl Rows for OverlayRows<'_> {
             if is_stopped {
                 break;
             }
-            self.below.scan(part, order, &mut |row| {
+            self.below.scan(part, walk, &mut |row| {
                 while let Some((written, entry)) = pending
                     && is_before(written, row.key)
                 {

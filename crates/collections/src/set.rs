@@ -93,7 +93,7 @@ impl<'w, 'r> Set<'w, 'r> {
     /// Those of reads.
     pub fn for_each(&self, visit: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
         let range = self.0.space(Space::Members);
-        self.0.scan(&range, Order::Ascending, &mut |row| visit(name_in(row.key)))
+        self.0.scan(&range, Order::Ascending.keys_only(), &mut |row| visit(name_in(row.key)))
     }
 
     /// All members.

@@ -184,7 +184,7 @@ impl<'w, 'r> SortedSet<'w, 'r> {
         if range.check().is_err() {
             return Ok(());
         }
-        self.0.scan(range, order, &mut |row| {
+        self.0.scan(range, order.keys_only(), &mut |row| {
             let (member, score) = member_and_score(row.key);
             visit(member, score)
         })

@@ -140,7 +140,7 @@ impl SortedSet<'_, '_> {
     ) -> Result<()> {
         while !self.0.writes().exceeds_limit() {
             let mut keys = Vec::new();
-            self.0.scan(&range, Order::Ascending, &mut |row| {
+            self.0.scan(&range, Order::Ascending.keys_only(), &mut |row| {
                 keys.push(row.key.to_vec());
                 keys.len() < PART_MEMBERS
             })?;

@@ -174,7 +174,7 @@ impl Stream<'_, '_> {
         let mut keys = vec![self.group_key(&group.name)];
         for space in [Space::Consumers, Space::Pending, Space::PendingByConsumer] {
             let range = KeyRange::prefix(&self.0.element(space, &group.number.to_be_bytes(), &[]));
-            self.0.scan(&range, Order::Ascending, &mut |row| {
+            self.0.scan(&range, Order::Ascending.keys_only(), &mut |row| {
                 keys.push(row.key.to_vec());
                 true
             })?;

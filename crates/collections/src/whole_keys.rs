@@ -105,7 +105,7 @@ impl WriteSet<'_> {
         let copy = Metadata { version: self.keyspace().next_version(), ..metadata };
         let (mut elements, mut bytes) = (Vec::new(), 0);
         let max_bytes = self.max_bytes();
-        source.scan(&elements_of(metadata.version), Order::Ascending, &mut |row| {
+        source.scan(&elements_of(metadata.version), Order::Ascending.into(), &mut |row| {
             bytes += row.key.len() + row.value.len() + ROW_OVERHEAD_BYTES;
             elements.push((row.key.to_vec(), row.value.to_vec(), row.expires_at()));
             // What was read exceeds the limit of what is written, too.

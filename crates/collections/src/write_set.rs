@@ -17,7 +17,7 @@ use crate::keyspace::Keyspace;
 use crate::layout::{elements_of, owner_key, stored_key};
 use crate::metadata::{Kind, Metadata};
 use crate::pending_rows::{PendingRows, WrittenRow};
-use crate::rows::{LookupVisit, Order, OverlayRows, Row, Rows, Visit};
+use crate::rows::{LookupVisit, Order, OverlayRows, Row, Rows, Visit, Walk};
 use crate::stored_value::StoredValue;
 
 /// What is at a user's key: metadata, unless it is a plain value, and the expiry of the key.
@@ -183,12 +183,12 @@ impl<'r> WriteSet<'r> {
         Some(Entry { value: value.to_vec(), expires_at })
     }
 
-    pub(crate) fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
+    pub(crate) fn scan(&self, range: &KeyRange, walk: Walk, visit: &mut Visit<'_>) -> Result<()> {
         if self.writes.is_empty() {
-            return self.rows.scan(range, order, visit);
+            return self.rows.scan(range, walk, visit);
         }
         let writes = self.writes.ordered();
-        OverlayRows { below: self.rows, writes, now: self.now }.scan(range, order, visit)
+        OverlayRows { below: self.rows, writes, now: self.now }.scan(range, walk, visit)
     }
 
     /// Changes the metadata of a collection.
@@ -368,7 +368,7 @@ impl<'r> WriteSet<'r> {
         let (mut rows, mut bytes) = (0u64, 0u64);
         self.scan(
             &elements_of(metadata.version),
-            Order::Ascending,
+            Order::Ascending.into(),
             &mut |Row { key, value, .. }| {
                 rows += 1;
                 bytes += (key.len() + value.len()) as u64;

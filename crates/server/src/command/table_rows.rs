@@ -1,7 +1,7 @@
 //! Rows of a table as a command reads them: under the writes of its transaction or of its group.
 
 use siltstone_collections::rows::{LookupVisit, Visit};
-use siltstone_collections::{EngineRows, Order, OverlayRows, PendingRows, Rows, WrittenRow};
+use siltstone_collections::{EngineRows, OverlayRows, PendingRows, Rows, Walk, WrittenRow};
 use siltstone_engine::{Entry, KeyRange, Result, Timestamp};
 
 use crate::store::Overlay;
@@ -54,12 +54,12 @@ impl Rows for TableRows<'_> {
         self.written(key).map_or_else(|| self.below.expiry(key), expiry)
     }
 
-    fn scan(&self, range: &KeyRange, order: Order, visit: &mut Visit<'_>) -> Result<()> {
+    fn scan(&self, range: &KeyRange, walk: Walk, visit: &mut Visit<'_>) -> Result<()> {
         let (writes, now) = match self.writes {
             Above::Group(rows, now) if !rows.is_empty() => (rows.ordered(), now),
             Above::Transaction(overlay, now) => (overlay, now),
-            _ => return self.below.scan(range, order, visit),
+            _ => return self.below.scan(range, walk, visit),
         };
-        OverlayRows { below: &self.below, writes, now }.scan(range, order, visit)
+        OverlayRows { below: &self.below, writes, now }.scan(range, walk, visit)
     }
 }
