@@ -174,6 +174,11 @@ impl RangeQuery {
     /// The selected members, up to `limit` bytes of them.
     fn run(&self, set: &SortedSet<'_, '_>, limit: usize) -> Result<Members, Failure> {
         let (mut members, mut skipped) = (Members::default(), 0);
+        let ranks = match self.selection {
+            Selection::Ranks(start, end) => resolve_range(start, end, set.len()),
+            _ => 0..0,
+        };
+        members.reserve(ranks.end.saturating_sub(ranks.start));
         let mut visit = |member: &[u8], score: f64| {
             if skipped < self.skip {
                 skipped += 1;
@@ -187,8 +192,7 @@ impl RangeQuery {
         };
         match &self.selection {
             Selection::Nothing => {}
-            Selection::Ranks(start, end) => {
-                let ranks = resolve_range(*start, *end, set.len());
+            Selection::Ranks(..) => {
                 let walked = set.for_each_rank(ranks, self.order, &mut visit)?;
                 members.is_reversed = walked != self.order;
             }
@@ -198,6 +202,10 @@ impl RangeQuery {
         Ok(members)
     }
 }
+
+/// Members for which memory is reserved before they are read, and the bytes per name.
+const MAX_RESERVED_MEMBERS: u64 = 4096;
+const EXPECTED_NAME_BYTES: usize = 24;
 
 /// Members with their scores.
 #[derive(Default)]
@@ -212,6 +220,13 @@ struct Members {
 impl Members {
     fn len(&self) -> usize {
         self.ends.len()
+    }
+
+    /// Reserves memory for the members to come, up to a few thousand.
+    fn reserve(&mut self, count: u64) {
+        let count = count.min(MAX_RESERVED_MEMBERS) as usize;
+        self.ends.reserve(count);
+        self.names.reserve(count * EXPECTED_NAME_BYTES);
     }
 
     fn push(&mut self, name: &[u8], score: f64) {
@@ -246,6 +261,7 @@ fn reply_range(
         members.iter().for_each(|(member, score)| reply_pair(context, member, score, is_nested));
     } else {
         context.replies.array(members.len());
+        context.replies.reserve_bulks(members.len(), members.names.len());
         members.iter().for_each(|(member, _)| context.replies.bulk(member));
     }
     Ok(())

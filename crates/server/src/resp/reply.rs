@@ -150,17 +150,28 @@ impl Replies {
         self.int(i64::from(value));
     }
 
+    /// Reserves memory for byte strings with so many bytes together, up to the limit.
+    pub fn reserve_bulks(&mut self, count: usize, bytes: usize) {
+        // A header of two digits and two line ends.
+        let needed = bytes.saturating_add(count.saturating_mul(7));
+        self.bytes.reserve(needed.min(self.limit.saturating_sub(self.len())));
+    }
+
     /// A byte string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
-        let (line, start) = header_line(b'$', bytes.len() as i64);
-        let header = &line[start..];
-        if self.len() + header.len() + bytes.len() + 2 > self.limit {
+        if self.len() + HEADER_BYTES + bytes.len() + 2 > self.limit {
             self.overflowed = true;
             return;
         }
-        self.bytes.reserve(header.len() + bytes.len() + 2);
-        self.bytes.extend_from_slice(header);
+        if let len @ 10..100 = bytes.len() {
+            // The most frequent lengths: a header of a constant length is copied without a call.
+            let (tens, ones) = (b'0' + (len / 10) as u8, b'0' + (len % 10) as u8);
+            self.bytes.extend_from_slice(&[b'$', tens, ones, b'\r', b'\n']);
+        } else {
+            let (line, start) = header_line(b'$', bytes.len() as i64);
+            self.bytes.extend_from_slice(&line[start..]);
+        }
         self.bytes.extend_from_slice(bytes);
         self.bytes.extend_from_slice(b"\r\n");
     }
