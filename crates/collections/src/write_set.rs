@@ -9,7 +9,7 @@
 //! ([`WriteSet::is_changed`]).
 
 use siltstone_engine::clock::{self, StoppedClock};
-use siltstone_engine::{Clock, Entry, KeyRange, Op, Result, Timestamp, WriteBatch};
+use siltstone_engine::{Clock, Entry, Error, KeyRange, Op, Result, Timestamp, WriteBatch};
 
 use crate::encoding_limits::EncodingLimits;
 use crate::key_metadata::{KeyMetadata, NextMetadata};
@@ -45,6 +45,9 @@ pub struct WriteSet<'r> {
     /// The writes are more than what reads take out of counts.
     is_changed: bool,
     has_field_expiry: bool,
+    /// See [`refuse_writes`](WriteSet::refuse_writes).
+    refuses_writes: bool,
+    was_refused: bool,
     expired: Vec<ExpiredFields>,
     lookups: Lookups,
 }
@@ -88,6 +91,8 @@ impl<'r> WriteSet<'r> {
             is_grouped: false,
             is_changed: false,
             has_field_expiry: false,
+            refuses_writes: false,
+            was_refused: false,
             expired: Vec::new(),
             lookups: Lookups::default(),
         }
@@ -98,6 +103,32 @@ impl<'r> WriteSet<'r> {
     /// ([`take_stopped_clock`](Self::take_stopped_clock)).
     pub fn set_clock(&mut self, clock: &'r dyn Clock) {
         self.clock = Some(clock);
+    }
+
+    /// Makes it a set without writes, for an operation that other reads of its keys run beside. An
+    /// operation that has to take expired fields out of a count fails then; it must run again with
+    /// a set that allows writes ([`was_refused`](Self::was_refused)).
+    pub fn refuse_writes(&mut self) {
+        self.refuses_writes = true;
+    }
+
+    /// Whether an operation failed, because it has to write.
+    pub fn was_refused(&self) -> bool {
+        self.was_refused
+    }
+
+    /// Checks that writes are allowed.
+    pub(crate) fn allow_write(&mut self) -> Result<()> {
+        self.was_refused |= self.refuses_writes;
+        match self.refuses_writes {
+            false => Ok(()),
+            true => Err(Error::Invalid("a read has to write".into())),
+        }
+    }
+
+    /// Whether there are no writes.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
     }
 
     /// Makes it one of a group of operations, whose clock stands still, after one that has left

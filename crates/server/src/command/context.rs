@@ -79,6 +79,20 @@ impl<'a> Context<'a> {
         if self.is_in_transaction() { Guard::AlreadyHeld } else { self.database().locks.one(key) }
     }
 
+    /// Locks a key for a read of several rows; `None` in a transaction or a group, which holds the
+    /// lock for writes.
+    pub(crate) fn lock_shared(&self, key: &[u8]) -> Option<Guard<'a>> {
+        (!self.is_in_transaction()).then(|| self.database().locks.one_shared(key))
+    }
+
+    /// As [`lock_shared`](Self::lock_shared), of several keys.
+    pub(crate) fn lock_many_shared<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Option<Guard<'a>> {
+        (!self.is_in_transaction()).then(|| self.database().locks.many_shared(keys))
+    }
+
     /// Locks several keys.
     pub(crate) fn lock_many<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Guard<'a> {
         if self.is_in_transaction() { Guard::AlreadyHeld } else { self.database().locks.many(keys) }

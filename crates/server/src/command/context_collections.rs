@@ -5,11 +5,35 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use siltstone_collections::{ExpiredFields, KeyMetadata, Lookups, NextMetadata, Rows, WriteSet};
 use siltstone_engine::WriteBatch;
+use siltstone_engine::clock::StoppedClock;
 
 use super::context::Context;
 use super::failure::{self, Failure};
 use crate::keyspace_events::of_expired_fields;
 use crate::store::write_batcher::KeyEvent;
+
+/// What an operation has changed.
+struct Changes {
+    batch: WriteBatch,
+    /// The metadata that a group keeps.
+    next: NextMetadata,
+    is_changed: bool,
+    expired: Vec<ExpiredFields>,
+    /// Background work keeps fields and elements that have not expired until the write.
+    _stopped: Option<StoppedClock>,
+}
+
+impl Changes {
+    fn take(writes: &mut WriteSet<'_>, is_grouped: bool) -> Self {
+        let _stopped = writes.take_stopped_clock();
+        let (is_changed, expired) = (writes.is_changed(), writes.take_expired());
+        let (batch, next) = match is_grouped {
+            true => writes.take_group_batch(),
+            false => (writes.take_batch(), NextMetadata::Same),
+        };
+        Changes { batch, next, is_changed, expired, _stopped }
+    }
+}
 
 impl Context<'_> {
     /// Runs an operation on collections of the selected table, and applies its writes as one batch;
@@ -22,13 +46,20 @@ impl Context<'_> {
         self.collections_in(self.session.table, |writes, _| operation(writes))
     }
 
-    /// Runs an operation that reads the collection at a key of the selected table, under its lock.
-    /// Counts a hit or miss and records the access time.
+    /// Runs an operation that reads the collection at a key of the selected table, under its lock,
+    /// which it shares with other reads. Counts a hit or miss and records the access time. An
+    /// operation runs twice, and fails the first time, if it has to take expired fields out of a
+    /// count.
     pub(crate) fn view<T>(
         &mut self,
         key: &[u8],
-        operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
+        mut operation: impl FnMut(&mut WriteSet<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        if let Some(_guard) = self.lock_shared(key)
+            && let Some(result) = self.view_shared([key].into_iter(), &mut operation)?
+        {
+            return Ok(result);
+        }
         let _guard = self.lock(key);
         self.view_locked([key].into_iter(), operation)
     }
@@ -37,10 +68,33 @@ impl Context<'_> {
     pub(crate) fn view_many<'k, T>(
         &mut self,
         keys: impl Iterator<Item = &'k [u8]> + Clone,
-        operation: impl FnOnce(&mut WriteSet<'_>) -> Result<T, Failure>,
+        mut operation: impl FnMut(&mut WriteSet<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        if let Some(_guard) = self.lock_many_shared(keys.clone())
+            && let Some(result) = self.view_shared(keys.clone(), &mut operation)?
+        {
+            return Ok(result);
+        }
         let _guard = self.lock_many(keys.clone());
         self.view_locked(keys, operation)
+    }
+
+    /// Runs an operation beside other reads; `None` if it has to write, and has done nothing.
+    fn view_shared<'k, T>(
+        &mut self,
+        keys: impl Iterator<Item = &'k [u8]>,
+        operation: &mut impl FnMut(&mut WriteSet<'_>) -> Result<T, Failure>,
+    ) -> Result<Option<T>, Failure> {
+        let viewed = self.with_write_set(self.session.table, |writes, _| {
+            writes.refuse_writes();
+            let result = operation(writes);
+            debug_assert!(writes.is_empty(), "a read has written");
+            let is_read = !writes.was_refused() && writes.is_empty();
+            Ok(if is_read { Some((result?, writes.lookups())) } else { None })
+        })?;
+        let Some((result, lookups)) = viewed else { return Ok(None) };
+        self.record_reads(keys, lookups);
+        Ok(Some(result))
     }
 
     fn view_locked<'k, T>(
@@ -97,32 +151,18 @@ impl Context<'_> {
         table: usize,
         operation: impl FnOnce(&mut WriteSet<'_>, &dyn Rows) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let databases = &self.shared.databases;
-        let keyspace = databases[table].keyspace.as_ref();
-        let keyspace = keyspace.ok_or_else(|| failure::no_collections(&databases[table]))?;
         let scratch = std::mem::take(&mut self.batcher.scratch);
-        let target = self.rows_of(table);
-        let selected = (table != self.session.table).then(|| self.rows_of(self.session.table));
-        let mut writes = WriteSet::new(&target, keyspace, self.now());
-        writes.set_clock(self.shared.clock(table));
-        writes.set_encoding_limits(self.shared.settings.encodings.limits());
-        writes.set_limit(self.shared.options.max_request_bytes);
-        writes.use_memory_of(scratch);
-        if let Some(group) = &self.group {
-            writes.join_group(group.metadata.as_ref());
-        }
-        let result = operation(&mut writes, selected.as_ref().unwrap_or(&target));
-        if writes.exceeds_limit() {
-            return Err(failure::too_many_rows(self.shared.options.max_request_bytes));
-        }
-        let result = result?;
-        // Background work keeps fields and elements that have not expired until the write.
-        let _stopped = writes.take_stopped_clock();
-        let (is_changed, expired) = (writes.is_changed(), writes.take_expired());
-        let (batch, next) = match self.group.is_some() {
-            true => writes.take_group_batch(),
-            false => (writes.take_batch(), NextMetadata::Same),
-        };
+        let is_grouped = self.group.is_some();
+        let max_bytes = self.shared.options.max_request_bytes;
+        let (result, changes) = self.with_write_set(table, |writes, rows| {
+            writes.use_memory_of(scratch);
+            let result = operation(writes, rows);
+            if writes.exceeds_limit() {
+                return Err(failure::too_many_rows(max_bytes));
+            }
+            Ok((result?, Changes::take(writes, is_grouped)))
+        })?;
+        let Changes { batch, next, is_changed, expired, _stopped } = changes;
         let written = self.write_collections(table, &batch, is_changed, expired);
         self.batcher.scratch = batch;
         written?;
@@ -135,6 +175,27 @@ impl Context<'_> {
             }
         }
         Ok(result)
+    }
+
+    /// Runs an operation on an empty write set over the rows of a table.
+    fn with_write_set<T>(
+        &self,
+        table: usize,
+        operation: impl FnOnce(&mut WriteSet<'_>, &dyn Rows) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let databases = &self.shared.databases;
+        let keyspace = databases[table].keyspace.as_ref();
+        let keyspace = keyspace.ok_or_else(|| failure::no_collections(&databases[table]))?;
+        let target = self.rows_of(table);
+        let selected = (table != self.session.table).then(|| self.rows_of(self.session.table));
+        let mut writes = WriteSet::new(&target, keyspace, self.now());
+        writes.set_clock(self.shared.clock(table));
+        writes.set_encoding_limits(self.shared.settings.encodings.limits());
+        writes.set_limit(self.shared.options.max_request_bytes);
+        if let Some(group) = &self.group {
+            writes.join_group(group.metadata.as_ref());
+        }
+        operation(&mut writes, selected.as_ref().unwrap_or(&target))
     }
 
     /// Writes what an operation on collections has changed. `is_changed`: there is more than what a

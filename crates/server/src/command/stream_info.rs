@@ -46,7 +46,7 @@ fn xinfo(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn view<T>(
     context: &mut Context<'_>,
     key: &[u8],
-    operation: impl FnOnce(&Stream<'_, '_>) -> Result<T, Failure>,
+    mut operation: impl FnMut(&Stream<'_, '_>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     context.view(key, |writes| {
         let stream = Stream::open(writes, key)?;

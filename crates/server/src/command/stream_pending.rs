@@ -120,7 +120,7 @@ fn list(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
             return Ok(entries);
         }
         let Some(name) = range.get(3) else {
-            stream.for_each_pending(&group, ids, Order::Ascending, &mut |entry| {
+            stream.for_each_pending(&group, ids.clone(), Order::Ascending, &mut |entry| {
                 let mut has_room = true;
                 if is_idle(&entry) {
                     has_room = limit.add(&entry.consumer);

@@ -1,8 +1,9 @@
 //! Striped key locks for atomic read-modify-write.
 //!
 //! A key hashes to one of 1,024 locks. A writer holds the lock of its key over its reads and its
-//! write. A reader of one row takes no lock. A reader of several keys or rows does, so that all are
-//! of one moment. Several keys are locked in the order of their stripes, so there are no deadlocks.
+//! write. A reader of one row takes no lock. A reader of several rows, as of a collection, shares
+//! the lock of its key with other readers, so that all rows are of one moment. Several keys are
+//! locked in the order of their stripes, so there are no deadlocks.
 //!
 //! # Shared batches
 //! A thread that serves a `mica` table over UDP takes none of these locks for a burst, whose
@@ -17,7 +18,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use siltstone_mica::two_mode_lock::{KeyedGuard, SharedBatchGuard, TwoModeLock};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -25,7 +26,7 @@ const STRIPES: usize = 1024;
 
 /// Key locks of one table.
 pub(crate) struct KeyLocks {
-    stripes: Box<[Mutex<()>]>,
+    stripes: Box<[RwLock<()>]>,
     seed: u64,
     bursts: TwoModeLock,
     burst_threads: usize,
@@ -38,18 +39,26 @@ pub(crate) enum Guard<'a> {
     AlreadyHeld,
     // Fields drop in order: locks first, then the exclusion of bursts.
     One {
-        _guard: MutexGuard<'a, ()>,
+        _guard: RwLockWriteGuard<'a, ()>,
         _holding: KeyedGuard<'a>,
     },
     Many {
-        _guards: Vec<MutexGuard<'a, ()>>,
+        _guards: Vec<RwLockWriteGuard<'a, ()>>,
+        _holding: KeyedGuard<'a>,
+    },
+    OneShared {
+        _guard: RwLockReadGuard<'a, ()>,
+        _holding: KeyedGuard<'a>,
+    },
+    ManyShared {
+        _guards: Vec<RwLockReadGuard<'a, ()>>,
         _holding: KeyedGuard<'a>,
     },
 }
 
 impl KeyLocks {
     pub(crate) fn new() -> Self {
-        let stripes = (0..STRIPES).map(|_| Mutex::new(())).collect();
+        let stripes = (0..STRIPES).map(|_| RwLock::new(())).collect();
         let seed = RandomState::new().build_hasher().finish();
         KeyLocks { stripes, seed, bursts: TwoModeLock::new(0), burst_threads: 0 }
     }
@@ -75,11 +84,36 @@ impl KeyLocks {
     #[inline]
     pub(crate) fn one(&self, key: &[u8]) -> Guard<'_> {
         let holding = self.bursts.keyed();
-        Guard::One { _guard: self.stripes[self.stripe(key)].lock(), _holding: holding }
+        Guard::One { _guard: self.stripes[self.stripe(key)].write(), _holding: holding }
+    }
+
+    /// Locks one key against writers.
+    #[inline]
+    pub(crate) fn one_shared(&self, key: &[u8]) -> Guard<'_> {
+        let holding = self.bursts.keyed();
+        Guard::OneShared { _guard: self.stripes[self.stripe(key)].read(), _holding: holding }
     }
 
     /// Locks several keys, in any order and with duplicates.
     pub(crate) fn many<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Guard<'_> {
+        let holding = self.bursts.keyed();
+        let guards = self.stripes_of(keys, RwLock::write);
+        Guard::Many { _guards: guards, _holding: holding }
+    }
+
+    /// Locks several keys, in any order and with duplicates, against writers.
+    pub(crate) fn many_shared<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Guard<'_> {
+        let holding = self.bursts.keyed();
+        let guards = self.stripes_of(keys, RwLock::read);
+        Guard::ManyShared { _guards: guards, _holding: holding }
+    }
+
+    /// Locks each stripe of some keys once, in order.
+    fn stripes_of<'a, 'k, G>(
+        &'a self,
+        keys: impl Iterator<Item = &'k [u8]>,
+        lock: impl Fn(&'a RwLock<()>) -> G,
+    ) -> Vec<G> {
         // One bit per stripe: sorted, without duplicates, and on the stack.
         let mut stripe_bits = [0u64; STRIPES / 64];
         let mut count = 0;
@@ -88,21 +122,20 @@ impl KeyLocks {
             stripe_bits[stripe / 64] |= 1 << (stripe % 64);
             count += 1;
         }
-        let holding = self.bursts.keyed();
         let mut guards = Vec::with_capacity(count.min(STRIPES));
         for (word, mut bits) in stripe_bits.into_iter().enumerate() {
             while bits != 0 {
-                guards.push(self.stripes[word * 64 + bits.trailing_zeros() as usize].lock());
+                guards.push(lock(&self.stripes[word * 64 + bits.trailing_zeros() as usize]));
                 bits &= bits - 1;
             }
         }
-        Guard::Many { _guards: guards, _holding: holding }
+        guards
     }
 
     /// Locks all keys of the table.
     pub(crate) fn all(&self) -> Guard<'_> {
         let holding = self.bursts.keyed();
-        Guard::Many { _guards: self.stripes.iter().map(Mutex::lock).collect(), _holding: holding }
+        Guard::Many { _guards: self.stripes.iter().map(RwLock::write).collect(), _holding: holding }
     }
 
     #[inline]
@@ -114,6 +147,7 @@ impl KeyLocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parking_lot::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     #[test]
@@ -171,6 +205,18 @@ mod tests {
         });
         assert_eq!(count.load(SeqCst), 44_000);
         assert!(locks.shared_batch(0).is_some());
+    }
+
+    #[test]
+    fn readers_share_a_key_and_exclude_its_writers() {
+        let locks = KeyLocks::new();
+        let readers = [locks.one_shared(b"a"), locks.many_shared([&b"b"[..], b"a"].into_iter())];
+        let is_free = || locks.stripes[locks.stripe(b"a")].try_write().is_some();
+        assert!(!is_free());
+        drop(readers);
+        assert!(is_free());
+        let _writer = locks.one(b"a");
+        assert!(locks.stripes[locks.stripe(b"a")].try_read().is_none());
     }
 
     #[test]
