@@ -188,10 +188,7 @@ impl Source {
         match self {
             Source::L0Run(run) => run.resolve(),
             Source::Level(level) => level.resolve(),
-            Source::Memtable(run) => {
-                let version = run.visible();
-                Ok((kind_of(version.kind), version.expires_at))
-            }
+            Source::Memtable(run) => Ok((run.kind(), run.expires_at())),
             Source::RowTable(run) => Ok((run.kind(), run.expires_at())),
             Source::Lazy(_) => unreachable!("a lazy run is opened before its first seek"),
         }
@@ -287,40 +284,56 @@ pub(crate) struct MemtableIter {
     at: u64,
     /// An upper bound of the sequence numbers of the versions up to `at`.
     max_sequence: u64,
+    /// Of the visible version of the cursor's key; `None`: the iterator is not valid.
+    current: Option<VersionHeader>,
+}
+
+/// What most moves need of a version. It stays visible, whatever is inserted meanwhile.
+#[derive(Clone, Copy)]
+struct VersionHeader {
+    sequence: u64,
+    expires_at: u64,
+    kind: Kind,
 }
 
 impl MemtableIter {
     /// An iterator over `memtable`, in which all writes up to `at` are.
     pub(crate) fn new(memtable: &Memtable, at: u64) -> Self {
         let (cursor, max_sequence) = (memtable.tree().cursor(), memtable.max_sequence());
-        MemtableIter { cursor, at, max_sequence }
+        MemtableIter { cursor, at, max_sequence, current: None }
     }
 
     fn first(&mut self) -> Result<()> {
         self.cursor.seek_to_first();
-        self.skip(structures::Cursor::next)
+        self.find_visible(structures::Cursor::next)
     }
 
     fn last(&mut self) -> Result<()> {
         self.cursor.seek_to_last();
-        self.skip(structures::Cursor::prev)
+        self.find_visible(structures::Cursor::prev)
     }
 
     fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         self.cursor.seek(key);
+        self.find_visible(structures::Cursor::next)?;
         // The visible version may precede the target in run order, if it is newer.
-        if self.version().is_some_and(|v| v.sequence > sequence) && self.cursor.key() == key {
+        let is_before = self.current.is_some_and(|version| version.sequence > sequence);
+        if is_before && self.cursor.key() == key {
             self.cursor.next();
+            self.find_visible(structures::Cursor::next)?;
         }
-        self.skip(structures::Cursor::next)
+        Ok(())
     }
 
     fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         self.cursor.seek_back(key);
-        if self.version().is_some_and(|v| v.sequence < sequence) && self.cursor.key() == key {
+        self.find_visible(structures::Cursor::prev)?;
+        let is_after = self.current.is_some_and(|version| version.sequence < sequence);
+        if is_after && self.cursor.key() == key {
             self.cursor.prev();
+            self.find_visible(structures::Cursor::prev)?;
         }
-        self.skip(structures::Cursor::prev)
+        Ok(())
     }
 
     /// Moves to the next key and returns its head; `None` at the end.
@@ -328,8 +341,12 @@ impl MemtableIter {
     fn next(&mut self, prefix: &HeadPrefix) -> Option<RunHead> {
         loop {
             self.cursor.next();
-            let entry = self.cursor.entry()?;
+            let Some(entry) = self.cursor.entry() else {
+                self.current = None;
+                return None;
+            };
             if let Some(version) = entry.version_at(self.at) {
+                self.current = Some(VersionHeader::of(&version));
                 return Some(RunHead::of(entry.key(), version.sequence, prefix));
             }
         }
@@ -337,50 +354,67 @@ impl MemtableIter {
 
     fn prev(&mut self) -> Result<()> {
         self.cursor.prev();
-        self.skip(structures::Cursor::prev)
+        self.find_visible(structures::Cursor::prev)
     }
 
     /// Moves on while the current key has no visible version.
-    fn skip(&mut self, step: fn(&mut structures::Cursor)) -> Result<()> {
-        while self.cursor.valid() && self.version().is_none() {
+    fn find_visible(&mut self, step: fn(&mut structures::Cursor)) -> Result<()> {
+        loop {
+            let Some(entry) = self.cursor.entry() else {
+                self.current = None;
+                return Ok(());
+            };
+            if let Some(version) = entry.version_at(self.at) {
+                self.current = Some(VersionHeader::of(&version));
+                return Ok(());
+            }
             step(&mut self.cursor);
         }
-        Ok(())
     }
 
-    fn version(&self) -> Option<structures::Version<'_>> {
-        if self.cursor.valid() { self.cursor.version_at(self.at) } else { None }
-    }
-
-    fn visible(&self) -> structures::Version<'_> {
-        self.version().expect("a valid cursor shows a version: `skip` saw it")
+    #[inline]
+    fn header(&self) -> &VersionHeader {
+        self.current.as_ref().expect("the caller checked that the run is valid")
     }
 
     fn valid(&self) -> bool {
-        self.cursor.valid()
+        self.current.is_some()
     }
 
+    #[inline]
     fn key(&self) -> &[u8] {
         self.cursor.key()
     }
 
     fn sequence(&self) -> u64 {
-        self.visible().sequence
+        self.header().sequence
     }
 
     fn max_sequence(&self) -> u64 {
         self.max_sequence.min(self.at)
     }
 
+    #[inline]
     fn kind(&self) -> Kind {
-        kind_of(self.visible().kind)
+        self.header().kind
     }
 
+    #[inline]
     fn expires_at(&self) -> u64 {
-        self.visible().expires_at
+        self.header().expires_at
     }
 
+    #[inline]
     fn value(&self) -> &[u8] {
-        self.visible().value
+        let version = self.cursor.version_at(self.at);
+        version.expect("a version that was visible stays visible").value
+    }
+}
+
+impl VersionHeader {
+    #[inline]
+    fn of(version: &structures::Version<'_>) -> Self {
+        let structures::Version { sequence, expires_at, kind, .. } = *version;
+        VersionHeader { sequence, expires_at, kind: kind_of(kind) }
     }
 }
