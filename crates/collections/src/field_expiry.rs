@@ -148,7 +148,7 @@ impl Hash<'_, '_> {
         if expiry.earliest > now {
             return Ok(());
         }
-        self.0.writes().allow_write()?;
+        self.0.writes().check_writable()?;
         let range = KeyRange {
             start: Bound::Excluded(self.time_key(expiry.counted_to)),
             end: Bound::Included(self.time_key(now)),

@@ -118,7 +118,7 @@ impl<'r> WriteSet<'r> {
     }
 
     /// Checks that writes are allowed.
-    pub(crate) fn allow_write(&mut self) -> Result<()> {
+    pub(crate) fn check_writable(&mut self) -> Result<()> {
         self.was_refused |= self.refuses_writes;
         match self.refuses_writes {
             false => Ok(()),

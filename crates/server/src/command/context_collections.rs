@@ -20,18 +20,18 @@ struct Changes {
     is_changed: bool,
     expired: Vec<ExpiredFields>,
     /// Background work keeps fields and elements that have not expired until the write.
-    _stopped: Option<StoppedClock>,
+    stopped: Option<StoppedClock>,
 }
 
 impl Changes {
     fn take(writes: &mut WriteSet<'_>, is_grouped: bool) -> Self {
-        let _stopped = writes.take_stopped_clock();
+        let stopped = writes.take_stopped_clock();
         let (is_changed, expired) = (writes.is_changed(), writes.take_expired());
         let (batch, next) = match is_grouped {
             true => writes.take_group_batch(),
             false => (writes.take_batch(), NextMetadata::Same),
         };
-        Changes { batch, next, is_changed, expired, _stopped }
+        Changes { batch, next, is_changed, expired, stopped }
     }
 }
 
@@ -162,7 +162,7 @@ impl Context<'_> {
             }
             Ok((result?, Changes::take(writes, is_grouped)))
         })?;
-        let Changes { batch, next, is_changed, expired, _stopped } = changes;
+        let Changes { batch, next, is_changed, expired, stopped: _stopped } = changes;
         let written = self.write_collections(table, &batch, is_changed, expired);
         self.batcher.scratch = batch;
         written?;
