@@ -1,6 +1,8 @@
 //! Expiry of a hash's fields: replies as the documentation of Redis 7.4 has them, and what other
 //! commands do with such a hash.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
 use std::time::Duration;
 
 use crate::replicated::options;
@@ -364,4 +366,41 @@ fn watched_hash_is_changed_by_an_expired_field_once_it_is_met() {
     eventually("the field expires", || other.call("HLEN h") == ":1");
     client.expect(&[("MULTI", "+OK"), ("HLEN h", "+QUEUED"), ("EXEC", "nil")]);
     server.finish().unwrap();
+}
+
+/// Readers share the lock of a hash; one that has to take expired fields out of the count does not.
+/// Each sees all fields of one HSET, and in the end the count is right.
+#[test]
+fn concurrent_reads_of_a_hash_with_expiring_fields_are_of_one_moment() {
+    const FIELDS: usize = 8;
+    let server = TestServer::start();
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let is_done = &is_done;
+        for _ in 0..3 {
+            let mut reader = server.client();
+            scope.spawn(move || {
+                let names: Vec<_> = (0..FIELDS).map(|i| format!("f{i}")).collect();
+                // One lookup per field.
+                let line = format!("HMGET h {}", names.join(" "));
+                while !is_done.load(SeqCst) {
+                    let reply = reader.call(&line);
+                    let mut values = reply.trim_matches(['[', ']']).split(", ");
+                    let first = values.next().unwrap();
+                    assert!(values.all(|value| value == first), "{reply}");
+                }
+            });
+        }
+        let mut writer = server.client();
+        for round in 0..1000 {
+            let pairs: Vec<_> = (0..FIELDS).map(|i| format!("f{i} {round}")).collect();
+            writer.call(&format!("HSET h {}", pairs.join(" ")));
+            writer.call(&format!("HSET h short{round} {round}"));
+            writer.call(&format!("HPEXPIRE h 1 FIELDS 1 short{round}"));
+        }
+        is_done.store(true, SeqCst);
+    });
+    // All short fields expire, and are counted out once.
+    let mut client = server.client();
+    eventually("the short fields expire", || client.call("HLEN h") == format!(":{FIELDS}"));
 }
