@@ -287,8 +287,11 @@ impl Merge {
         if !self.valid() || self.heap.top_key_head() != head {
             return false;
         }
-        self.heap.note_undecided();
-        self.key() == key
+        let is_at = self.key() == key;
+        if !is_at {
+            self.heap.note_undecided();
+        }
+        is_at
     }
 
     #[inline]

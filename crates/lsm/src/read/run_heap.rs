@@ -2,9 +2,9 @@
 //!
 //! An item has the [head](super::run_head) of the run's key, so that most comparisons touch no run.
 //! Backwards the heads are inverted, so that the smaller one comes first in both directions. The
-//! heap counts the comparisons that heads did not decide, and after some of them chooses the prefix
-//! of the heads anew: by the key on top, and by that which was on top when it was last chosen. Other
-//! current keys do not count, because some may be far away.
+//! heap counts the comparisons of different keys that heads did not decide, and after some of them
+//! chooses the prefix of the heads anew: by the key on top, and by that which was on top when it
+//! was last chosen. Other current keys do not count, because some may be far away.
 
 use siltstone_structures::KeyBuffer;
 
@@ -12,7 +12,7 @@ use super::Source;
 use super::run_head::{HeadPrefix, RunHead};
 
 /// The prefix is chosen anew after this many undecided comparisons, and after twice as many each
-/// time that this did not change its length: versions of one key are always undecided.
+/// time that this did not change its length.
 const MAX_UNDECIDED: u32 = 16;
 
 #[derive(Clone, Copy)]
@@ -164,7 +164,7 @@ impl RunHeap {
         }
     }
 
-    /// Counts a comparison of keys with equal heads.
+    /// Counts a comparison of different keys with equal heads.
     #[inline]
     pub(super) fn note_undecided(&mut self) {
         self.undecided += 1;
@@ -190,8 +190,8 @@ impl RunHeap {
             if a.key_head != b.key_head {
                 return a.key_head < b.key_head;
             }
-            *undecided += 1;
-            if is_forward { is_first(a, b, runs) } else { is_first(b, a, runs) }
+            let (a, b) = if is_forward { (a, b) } else { (b, a) };
+            is_first(a, b, runs, undecided)
         };
         let items = self.items.as_mut_slice();
         let Some(&item) = items.get(at) else { return };
@@ -214,9 +214,11 @@ impl RunHeap {
     }
 }
 
-/// Whether the version of `a` comes before that of `b` in run order.
+/// Whether the version of `a` comes before that of `b` in run order. Counts it as undecided by the
+/// heads if the keys differ.
 #[inline(never)]
-fn is_first(a: &Item, b: &Item, runs: &[Source]) -> bool {
+fn is_first(a: &Item, b: &Item, runs: &[Source], undecided: &mut u32) -> bool {
     let order = runs[a.run].key().cmp(runs[b.run].key());
+    *undecided += u32::from(order.is_ne());
     order.then_with(|| b.sequence.cmp(&a.sequence)).is_lt()
 }
