@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -62,12 +63,7 @@ impl Nodes {
     /// The nodes of a new group on this machine, none of which runs.
     pub fn not_started(first: usize, spare: usize, options: &[String]) -> Self {
         let count = first + spare;
-        // All are bound at once, so that they differ.
-        let listeners: Vec<_> =
-            (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let addresses: Vec<_> =
-            listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
-        drop(listeners);
+        let addresses = free_addresses(2 * count);
         let scratch = tempfile::tempdir().unwrap();
         let host = |node: usize| Host {
             client: addresses[node],
@@ -306,4 +302,20 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Addresses of this machine on which nothing listens. A node may start long after its address was
+/// chosen, so their ports are below those that the system gives to whoever asks for any, and no two
+/// calls return the same one.
+fn free_addresses(count: usize) -> Vec<SocketAddr> {
+    const FIRST: u64 = 12_000;
+    const PORTS: u64 = 20_000;
+    /// Processes of tests that run beside each other begin at least this far apart.
+    const PER_PROCESS: u64 = 331;
+    static DRAWN: AtomicU64 = AtomicU64::new(0);
+    let start = u64::from(std::process::id()) * PER_PROCESS;
+    let ports = std::iter::repeat_with(|| start + DRAWN.fetch_add(1, Relaxed));
+    let addresses =
+        ports.map(|port| SocketAddr::from(([127, 0, 0, 1], (FIRST + port % PORTS) as u16)));
+    addresses.filter(|address| TcpListener::bind(address).is_ok()).take(count).collect()
 }
