@@ -191,6 +191,12 @@ static inline handle_result snapshot_create(const siltstone_table *table) {
   return (handle_result){error, snapshot};
 }
 
+static inline handle_result snapshot_create_at(const siltstone_table *table, uint64_t time) {
+  siltstone_snapshot *snapshot = NULL;
+  siltstone_error *error = siltstone_snapshot_create_at(table, time, &snapshot);
+  return (handle_result){error, snapshot};
+}
+
 static inline handle_result transaction_begin(const siltstone_table *table) {
   siltstone_transaction *transaction = NULL;
   siltstone_error *error = siltstone_transaction_begin(table, &transaction);
@@ -216,15 +222,21 @@ static inline result db_verify(const siltstone_db *db) {
   return r;
 }
 
-static inline result verify(const char *path) {
+static inline result verify(const char *path, const siltstone_options *options) {
   result r = {0};
-  r.error = siltstone_verify(path, &r.flag, &r.data);
+  r.error = siltstone_verify_with(path, options, &r.flag, &r.data);
   return r;
 }
 
-static inline result repair(const char *path) {
+static inline result repair(const char *path, const siltstone_options *options) {
   result r = {0};
-  r.error = siltstone_repair(path, &r.flag, &r.data);
+  r.error = siltstone_repair_with(path, options, &r.flag, &r.data);
+  return r;
+}
+
+static inline result rekey(const char *path, const siltstone_options *options) {
+  result r = {0};
+  r.error = siltstone_rekey(path, options, &r.data);
   return r;
 }
 
@@ -276,6 +288,21 @@ static inline result table_compare_and_swap(const siltstone_table *table, const 
   if (has_value && !value) value = "";
   r.error = siltstone_table_compare_and_swap(table, key, key_len, expected, expected_len, value,
                                              value_len, &r.flag);
+  return r;
+}
+
+/* Both NULL, or to be freed with siltstone_free(). */
+typedef struct {
+  siltstone_error *error;
+  char *key, *value;
+  size_t key_len, value_len;
+} pop_result;
+
+static inline pop_result table_pop(const siltstone_table *table, bool is_last) {
+  pop_result r = {0};
+  r.error = is_last
+                ? siltstone_table_pop_last(table, &r.key, &r.key_len, &r.value, &r.value_len)
+                : siltstone_table_pop_first(table, &r.key, &r.key_len, &r.value, &r.value_len);
   return r;
 }
 

@@ -44,18 +44,29 @@ func open(path string, options *Options, create bool) (*DB, error) {
 func openWith(
 	path string, options *Options, open func(*C.char, *C.siltstone_options) C.handle_result,
 ) (unsafe.Pointer, error) {
+	var opened C.handle_result
+	err := withStore(path, options, func(path *C.char, options *C.siltstone_options) error {
+		opened = open(path, options)
+		return check(opened.error)
+	})
+	return opened.handle, err
+}
+
+// withStore calls work with a path and options for the C library.
+func withStore(
+	path string, options *Options, work func(*C.char, *C.siltstone_options) error,
+) error {
 	if err := checkText(path, "path"); err != nil {
-		return nil, err
+		return err
 	}
 	text := C.CString(path)
 	defer C.free(unsafe.Pointer(text))
 	built, err := options.build()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer C.siltstone_options_free(built)
-	opened := open(text, built)
-	return opened.handle, check(opened.error)
+	return work(text, built)
 }
 
 func (db *DB) c() *C.siltstone_db { return (*C.siltstone_db)(db.pointer) }

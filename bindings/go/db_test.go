@@ -142,6 +142,7 @@ func TestDB_AfterCloseEveryCallFails(t *testing.T) {
 		"Count":          func() error { _, err := table.Count(); return err },
 		"ApproximateLen": func() error { _, err := table.ApproximateLen(); return err },
 		"CompareAndSwap": func() error { _, err := table.CompareAndSwap(key, nil, key); return err },
+		"PopFirst":       func() error { _, _, err := table.PopFirst(); return err },
 		"Snapshot":       func() error { _, err := table.Snapshot(); return err },
 		"Begin":          func() error { _, err := table.Begin(); return err },
 		"Transact":       func() error { return table.Transact(func(*Transaction) error { return nil }) },

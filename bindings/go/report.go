@@ -3,10 +3,7 @@ package siltstone
 // #include "bridge.h"
 import "C"
 
-import (
-	"encoding/json"
-	"unsafe"
-)
+import "encoding/json"
 
 // A VerifyReport says what was checked and which damage was found.
 type VerifyReport struct {
@@ -70,14 +67,18 @@ func (db *DB) Verify() (*VerifyReport, error) {
 // It changes nothing. Damage is in the report, also that of the list of tables, and is not an
 // error.
 //
-// Errors: [ErrRefused] if the directory is not a store; [ErrLocked]; [ErrIO].
-func Verify(path string) (*VerifyReport, error) {
-	if err := checkText(path, "path"); err != nil {
-		return nil, err
-	}
-	text := C.CString(path)
-	defer C.free(unsafe.Pointer(text))
-	return verifyReport(C.verify(text))
+// Errors: [ErrRefused] if the directory is not a store, or is an encrypted one; [ErrLocked];
+// [ErrIO].
+func Verify(path string) (*VerifyReport, error) { return VerifyWith(path, nil) }
+
+// VerifyWith is Verify for a store that is opened with options: with its keys, if it is encrypted.
+func VerifyWith(path string, options *Options) (*VerifyReport, error) {
+	var report *VerifyReport
+	err := withStore(path, options, func(path *C.char, options *C.siltstone_options) (err error) {
+		report, err = verifyReport(C.verify(path, options))
+		return err
+	})
+	return report, err
 }
 
 func verifyReport(r C.result) (*VerifyReport, error) {
@@ -92,18 +93,56 @@ func verifyReport(r C.result) (*VerifyReport, error) {
 // Repair repairs the store in the directory path, which no process has open, as far as possible.
 // Damaged files are kept as *.damaged.
 //
-// Errors: [ErrRefused] if the directory is not a store; [ErrLocked]; [ErrIO].
-func Repair(path string) (*RepairReport, error) {
-	if err := checkText(path, "path"); err != nil {
-		return nil, err
-	}
-	text := C.CString(path)
-	defer C.free(unsafe.Pointer(text))
-	r := C.repair(text)
-	report, err := takeText(r)
+// Errors: [ErrRefused] if the directory is not a store, or is an encrypted one; [ErrLocked];
+// [ErrIO].
+func Repair(path string) (*RepairReport, error) { return RepairWith(path, nil) }
+
+// RepairWith is Repair for a store that is opened with options: with its keys, if it is encrypted.
+func RepairWith(path string, options *Options) (*RepairReport, error) {
+	repaired := &RepairReport{}
+	err := withStore(path, options, func(path *C.char, options *C.siltstone_options) error {
+		r := C.repair(path, options)
+		report, err := takeText(r)
+		if err != nil {
+			return err
+		}
+		repaired.IsLossless = bool(r.flag)
+		return json.Unmarshal(report, repaired)
+	})
 	if err != nil {
 		return nil, err
 	}
-	repaired := &RepairReport{IsLossless: bool(r.flag)}
-	return repaired, json.Unmarshal(report, repaired)
+	return repaired, nil
+}
+
+// A RekeyReport says what [Rekey] has done.
+type RekeyReport struct {
+	// Files is the number of files of the store.
+	Files uint64 `json:"files"`
+	// Rewrapped is the number of those that had an earlier master key.
+	Rewrapped uint64 `json:"rewrapped"`
+	// Damaged are files whose header is damaged: they were not changed.
+	Damaged []Damage `json:"damaged"`
+}
+
+// Rekey changes the master key of the encrypted store in the directory path, which no process has
+// open, to the first one of options.Keys; the others are earlier ones. Contents are not encrypted
+// again: each file has a key of its own, which the master key encrypts. Earlier master keys are not
+// needed afterwards. The call may be repeated after an interruption.
+//
+// Errors: [ErrRefused] if the store is not encrypted, or with a key that is not among those of the
+// options; [ErrInvalid] without options; [ErrLocked]; [ErrIO].
+func Rekey(path string, options *Options) (*RekeyReport, error) {
+	report := &RekeyReport{}
+	err := withStore(path, options, func(path *C.char, options *C.siltstone_options) error {
+		text, err := takeText(C.rekey(path, options))
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(text, report)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return report, nil
 }

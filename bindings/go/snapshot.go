@@ -3,7 +3,10 @@ package siltstone
 // #include "bridge.h"
 import "C"
 
-import "unsafe"
+import (
+	"time"
+	"unsafe"
+)
 
 // A Snapshot is a table as of the creation of the snapshot. While it lives, the versions that it
 // shows stay on disk. One that is not used for Options.Idle expires.
@@ -18,6 +21,23 @@ func (t *Table) Snapshot() (*Snapshot, error) {
 	}
 	defer t.release()
 	created := C.snapshot_create(t.c())
+	if err := check(created.error); err != nil {
+		return nil, err
+	}
+	return newSnapshot(created.handle), nil
+}
+
+// SnapshotAt returns a view of the table at a time, with the writes of that millisecond. The engine
+// skimpy only: it keeps history for the time that its option retention says.
+//
+// Errors: [ErrUnsupported]; [ErrBelowWatermark] if the history does not reach back so far;
+// [ErrInvalid] for a time in the future; [ErrClosed].
+func (t *Table) SnapshotAt(at time.Time) (*Snapshot, error) {
+	if err := t.acquire(); err != nil {
+		return nil, err
+	}
+	defer t.release()
+	created := C.snapshot_create_at(t.c(), milliseconds(at))
 	if err := check(created.error); err != nil {
 		return nil, err
 	}

@@ -121,6 +121,29 @@ func (t *Table) CompareAndSwap(key, expected, value []byte) (bool, error) {
 	return bool(swapped.flag), check(swapped.error)
 }
 
+// PopFirst removes the entry with the smallest key, buffered, and returns its key and value; both
+// are nil if the table is empty. Concurrent calls return different entries. lsm only.
+//
+// Errors: [ErrUnsupported]; those of reads and writes.
+func (t *Table) PopFirst() (key, value []byte, err error) { return t.pop(false) }
+
+// PopLast is PopFirst for the greatest key.
+func (t *Table) PopLast() (key, value []byte, err error) { return t.pop(true) }
+
+func (t *Table) pop(isLast C.bool) (key, value []byte, err error) {
+	if err := t.acquire(); err != nil {
+		return nil, nil, err
+	}
+	defer t.release()
+	popped := C.table_pop(t.c(), isLast)
+	defer C.siltstone_free(unsafe.Pointer(popped.key))
+	defer C.siltstone_free(unsafe.Pointer(popped.value))
+	if err := check(popped.error); err != nil || popped.key == nil {
+		return nil, nil, err
+	}
+	return clone(popped.key, popped.key_len), clone(popped.value, popped.value_len), nil
+}
+
 // Write applies a batch atomically. The batch stays as it is, and can be changed and applied again.
 func (t *Table) Write(batch *Batch) error { return t.write(batch, false) }
 

@@ -49,6 +49,43 @@ func TestTable_ComparesAndSwaps(t *testing.T) {
 	}
 }
 
+func TestTable_PopsTheFirstAndTheLastEntry(t *testing.T) {
+	table := newTestTable(t, "lsm")
+	for _, entry := range [][2]string{{"b", "2"}, {"a", "1"}, {"c", ""}} {
+		ok(t, table.Put([]byte(entry[0]), []byte(entry[1])))
+	}
+	key, value, err := table.PopFirst()
+	ok(t, err)
+	equal(t, string(key)+"="+string(value), "a=1")
+	key, value, err = table.PopLast()
+	ok(t, err)
+	equal(t, string(key)+"="+string(value), "c=")
+	equal(t, value != nil, true)
+	key, _, err = table.PopLast()
+	ok(t, err)
+	equal(t, string(key), "b")
+	key, value, err = table.PopFirst()
+	ok(t, err)
+	equal(t, key == nil && value == nil, true)
+}
+
+func TestTable_SnapshotAtShowsAPastTime(t *testing.T) {
+	db := newDB(t)
+	table, err := db.TableOrCreate("t", "skimpy", map[string]string{"retention": "1h", "capacity": "16MiB"})
+	ok(t, err)
+	defer table.Close()
+	ok(t, table.Put([]byte("k"), []byte("100")))
+	then := time.Now()
+	time.Sleep(2 * time.Millisecond)
+	ok(t, table.Put([]byte("k"), []byte("120")))
+	snapshot, err := table.SnapshotAt(then)
+	ok(t, err)
+	defer snapshot.Close()
+	equal(t, get(t, snapshot, "k"), "100")
+	_, err = table.SnapshotAt(time.Now().Add(time.Hour))
+	fails(t, err, ErrInvalid)
+}
+
 func TestTable_EstimatesSizes(t *testing.T) {
 	db := newDB(t)
 	table, err := db.TableOrCreate("t", "lsm", nil)

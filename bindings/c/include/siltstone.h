@@ -771,36 +771,6 @@ siltstone_error *siltstone_sync(const siltstone_db *db);
 siltstone_error *siltstone_checkpoint(const siltstone_db *db, const char *path);
 
 /*
- Reads and checks every byte of an open store. *is_intact is set to whether no damage was found,
- and *json, which may be NULL, gets the report: {"catalogue":[],"unlisted":[],"tables":{NAME:
- {"files":1,"bytes":2,"entries":3,"damage":[{"file":F,"offset":0,"reason":R}]}}}. Free *json with
- siltstone_free(). Damage is not an error.
-
- Errors: IO: a file could not be read.
- */
-siltstone_error *siltstone_verify_open(const siltstone_db *db, bool *is_intact, char **json);
-
-/*
- Reads and checks every byte of the store in the directory `path`, which no process has open.
- Changes nothing. Damage to the list of tables is in the report, too. Otherwise as
- siltstone_verify_open().
-
- Errors: REFUSED if the directory is not a store; LOCKED; IO.
- */
-siltstone_error *siltstone_verify(const char *path, bool *is_intact, char **json);
-
-/*
- Repairs the store in the directory `path`, which no process has open, as far as possible.
- Damaged files are kept as *.damaged. *is_lossless is set to whether nothing was lost, and *json,
- which may be NULL, gets the report: {"catalogue":[LINE],"tables":{NAME:{"lines":[LINE],
- "losses":[{"file":F,"bytes":{"start":0,"end":9},"effect":"entries"}]}}}. Free *json with
- siltstone_free().
-
- Errors: REFUSED if the directory is not a store; LOCKED; IO.
- */
-siltstone_error *siltstone_repair(const char *path, bool *is_lossless, char **json);
-
-/*
  The kind of an error; 0 for NULL.
  */
 int32_t siltstone_error_code(const siltstone_error *error);
@@ -840,6 +810,69 @@ siltstone_error *siltstone_options_add_listener(siltstone_options *options,
                                                 siltstone_event_callback on_event,
                                                 void *arg,
                                                 siltstone_free_callback free_arg);
+
+/*
+ Reads and checks every byte of an open store. *is_intact is set to whether no damage was found,
+ and *json, which may be NULL, gets the report: {"catalogue":[],"unlisted":[],"tables":{NAME:
+ {"files":1,"bytes":2,"entries":3,"damage":[{"file":F,"offset":0,"reason":R}]}}}. Free *json with
+ siltstone_free(). Damage is not an error.
+
+ Errors: IO: a file could not be read.
+ */
+siltstone_error *siltstone_verify_open(const siltstone_db *db, bool *is_intact, char **json);
+
+/*
+ Reads and checks every byte of the store in the directory `path`, which no process has open.
+ Changes nothing. Damage to the list of tables is in the report, too. Otherwise as
+ siltstone_verify_open().
+
+ Errors: REFUSED if the directory is not a store, or is an encrypted one; LOCKED; IO.
+ */
+siltstone_error *siltstone_verify(const char *path, bool *is_intact, char **json);
+
+/*
+ As siltstone_verify(), for a store that is opened with `options`: with its keys, if it is
+ encrypted. NULL is for the default options.
+ */
+siltstone_error *siltstone_verify_with(const char *path,
+                                       const siltstone_options *options,
+                                       bool *is_intact,
+                                       char **json);
+
+/*
+ Repairs the store in the directory `path`, which no process has open, as far as possible.
+ Damaged files are kept as *.damaged. *is_lossless is set to whether nothing was lost, and *json,
+ which may be NULL, gets the report: {"catalogue":[LINE],"tables":{NAME:{"lines":[LINE],
+ "losses":[{"file":F,"bytes":{"start":0,"end":9},"effect":"entries"}]}}}. Free *json with
+ siltstone_free().
+
+ Errors: REFUSED if the directory is not a store, or is an encrypted one; LOCKED; IO.
+ */
+siltstone_error *siltstone_repair(const char *path, bool *is_lossless, char **json);
+
+/*
+ As siltstone_repair(), for a store that is opened with `options`: with its keys, if it is
+ encrypted. NULL is for the default options.
+ */
+siltstone_error *siltstone_repair_with(const char *path,
+                                       const siltstone_options *options,
+                                       bool *is_lossless,
+                                       char **json);
+
+/*
+ Changes the master key of the encrypted store in the directory `path`, which no process has
+ open. The first key of `options` is the new one, and the others are earlier ones (see
+ siltstone_options_add_key()). Contents are not encrypted again: each file has a key of its own,
+ which the master key encrypts. Earlier master keys are not needed afterwards. The call may be
+ repeated after an interruption. *json, which may be NULL, gets the report: {"files":9,"rewrapped":9,"damaged":[{"file":F,"offset":0,"reason":R}]}. Free *json with
+ siltstone_free().
+
+ Errors: REFUSED if the store is not encrypted, or with a key that is not among those of
+ `options`; LOCKED; IO.
+ */
+siltstone_error *siltstone_rekey(const char *path,
+                                 const siltstone_options *options,
+                                 char **json);
 
 /*
  Frees memory that a function of this library has returned through a `char **`. NULL is allowed.
@@ -925,7 +958,7 @@ void siltstone_options_set_transaction_memory_bytes(siltstone_options *options, 
 /*
  Adds a key of an encrypted store: 32 bytes from a secure random number generator. The first one
  encrypts a new store and new files; the others are those of existing files, after the key was
- replaced (`siltstone rekey`). A store that is not encrypted is refused with a key, and an
+ replaced (siltstone_rekey()). A store that is not encrypted is refused with a key, and an
  encrypted one without it. Tables on skimpy, with `pmem.size` or with `fast_dir` cannot be
  encrypted.
 
@@ -986,6 +1019,18 @@ siltstone_error *siltstone_reader_table(const siltstone_reader *reader,
  */
 siltstone_error *siltstone_snapshot_create(const siltstone_table *table,
                                            siltstone_snapshot **snapshot);
+
+/*
+ A view of the table at `time`, in milliseconds since 1970, with the writes of that millisecond.
+ skimpy only: it keeps history for the time that its option `retention` says. Free it with
+ siltstone_snapshot_free().
+
+ Errors: UNSUPPORTED; BELOW_WATERMARK if the history does not reach back so far; INVALID for a
+ time in the future; CLOSED.
+ */
+siltstone_error *siltstone_snapshot_create_at(const siltstone_table *table,
+                                              uint64_t time,
+                                              siltstone_snapshot **snapshot);
 
 /*
  Views of `count` tables of a store, all as of one moment: snapshots[i] is that of tables[i]. It
@@ -1224,6 +1269,28 @@ siltstone_error *siltstone_table_compare_and_swap(const siltstone_table *table,
                                                   const char *new_value,
                                                   size_t new_value_len,
                                                   bool *is_swapped);
+
+/*
+ Removes the entry with the smallest key, buffered, and copies its key and value; *key is NULL if
+ the table is empty. Concurrent calls return different entries. Free both with siltstone_free().
+ Cost: a seek, and a transaction. lsm only.
+
+ Errors: UNSUPPORTED; those of reads and writes.
+ */
+siltstone_error *siltstone_table_pop_first(const siltstone_table *table,
+                                           char **key,
+                                           size_t *key_len,
+                                           char **value,
+                                           size_t *value_len);
+
+/*
+ As siltstone_table_pop_first(), for the greatest key.
+ */
+siltstone_error *siltstone_table_pop_last(const siltstone_table *table,
+                                          char **key,
+                                          size_t *key_len,
+                                          char **value,
+                                          size_t *value_len);
 
 /*
  Applies a batch atomically. With `synced` it survives a power cut once this returns. The batch

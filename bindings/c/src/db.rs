@@ -1,9 +1,9 @@
-//! Stores: open, close, tables, checkpoint, verification and repair.
+//! Stores: open, close, tables, checkpoint.
 
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
-use store::{Db, DbBatch, Error, maintenance};
+use store::{Db, DbBatch, Error};
 
 use crate::batch::SiltstoneBatch;
 use crate::error::{SiltstoneError, guard, release, required};
@@ -247,78 +247,4 @@ pub unsafe extern "C" fn siltstone_checkpoint(
         let path = unsafe { text(path, "path") }?;
         required(db, "db")?.0.checkpoint(path)
     })
-}
-
-/// Reads and checks every byte of an open store. *is_intact is set to whether no damage was found,
-/// and *json, which may be NULL, gets the report: {"catalogue":[],"unlisted":[],"tables":{NAME:
-/// {"files":1,"bytes":2,"entries":3,"damage":[{"file":F,"offset":0,"reason":R}]}}}. Free *json with
-/// siltstone_free(). Damage is not an error.
-///
-/// Errors: IO: a file could not be read.
-#[unsafe(no_mangle)]
-pub extern "C" fn siltstone_verify_open(
-    db: Option<&SiltstoneDb>,
-    is_intact: Option<&mut MaybeUninit<bool>>,
-    json: Option<&mut MaybeUninit<*mut c_char>>,
-) -> Option<Box<SiltstoneError>> {
-    guard(|| report_verify(is_intact, json, || required(db, "db")?.0.verify()))
-}
-
-/// Reads and checks every byte of the store in the directory `path`, which no process has open.
-/// Changes nothing. Damage to the list of tables is in the report, too. Otherwise as
-/// siltstone_verify_open().
-///
-/// Errors: REFUSED if the directory is not a store; LOCKED; IO.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn siltstone_verify(
-    path: *const c_char,
-    is_intact: Option<&mut MaybeUninit<bool>>,
-    json: Option<&mut MaybeUninit<*mut c_char>>,
-) -> Option<Box<SiltstoneError>> {
-    guard(|| {
-        report_verify(is_intact, json, || {
-            // SAFETY: the caller passes a NUL-terminated string.
-            maintenance::verify(unsafe { text(path, "path") }?)
-        })
-    })
-}
-
-/// Repairs the store in the directory `path`, which no process has open, as far as possible.
-/// Damaged files are kept as *.damaged. *is_lossless is set to whether nothing was lost, and *json,
-/// which may be NULL, gets the report: {"catalogue":[LINE],"tables":{NAME:{"lines":[LINE],
-/// "losses":[{"file":F,"bytes":{"start":0,"end":9},"effect":"entries"}]}}}. Free *json with
-/// siltstone_free().
-///
-/// Errors: REFUSED if the directory is not a store; LOCKED; IO.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn siltstone_repair(
-    path: *const c_char,
-    is_lossless: Option<&mut MaybeUninit<bool>>,
-    json: Option<&mut MaybeUninit<*mut c_char>>,
-) -> Option<Box<SiltstoneError>> {
-    guard(|| {
-        let is_lossless = required(is_lossless, "is_lossless")?;
-        is_lossless.write(false);
-        let mut json = json.map(|json| Output::text(Some(json), "json")).transpose()?;
-        // SAFETY: the caller passes a NUL-terminated string.
-        let path = unsafe { text(path, "path") }?;
-        let report = maintenance::repair(path, None)?;
-        json.as_mut().map_or(Ok(()), |json| json.set_json(&report))?;
-        is_lossless.write(report.is_lossless());
-        Ok(())
-    })
-}
-
-fn report_verify(
-    is_intact: Option<&mut MaybeUninit<bool>>,
-    json: Option<&mut MaybeUninit<*mut c_char>>,
-    verify: impl FnOnce() -> Result<maintenance::StoreVerifyReport, Error>,
-) -> Result<(), Error> {
-    let is_intact = required(is_intact, "is_intact")?;
-    is_intact.write(false);
-    let mut json = json.map(|json| Output::text(Some(json), "json")).transpose()?;
-    let report = verify()?;
-    json.as_mut().map_or(Ok(()), |json| json.set_json(&report))?;
-    is_intact.write(report.is_intact());
-    Ok(())
 }

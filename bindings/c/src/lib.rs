@@ -43,6 +43,7 @@ pub mod cursor;
 pub mod db;
 pub mod error;
 pub mod listener;
+pub mod maintenance;
 pub mod memory;
 pub mod merge_operator;
 pub mod options;

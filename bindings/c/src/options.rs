@@ -45,10 +45,7 @@ impl SiltstoneOptions {
             listeners: self.listeners.clone(),
             ..DbOptions::default()
         };
-        if let Some((current, earlier)) = self.keys.split_first() {
-            let ring = KeyRing::new(current.clone(), earlier.to_vec());
-            options.encryption = Keys::new(Arc::new(ring));
-        }
+        options.encryption = self.keys();
         if let Some(threads) = self.threads {
             options.env = Env::system(threads.clamp(1, 256));
         }
@@ -62,6 +59,12 @@ impl SiltstoneOptions {
             options.transactions.remembered_bytes = bytes;
         }
         options
+    }
+
+    /// The keys of an encrypted store, if there are any.
+    pub(crate) fn keys(&self) -> Keys {
+        let Some((current, earlier)) = self.keys.split_first() else { return Keys::default() };
+        Keys::new(Arc::new(KeyRing::new(current.clone(), earlier.to_vec())))
     }
 }
 
@@ -169,7 +172,7 @@ pub extern "C" fn siltstone_options_set_transaction_memory_bytes(
 
 /// Adds a key of an encrypted store: 32 bytes from a secure random number generator. The first one
 /// encrypts a new store and new files; the others are those of existing files, after the key was
-/// replaced (`siltstone rekey`). A store that is not encrypted is refused with a key, and an
+/// replaced (siltstone_rekey()). A store that is not encrypted is refused with a key, and an
 /// encrypted one without it. Tables on skimpy, with `pmem.size` or with `fast_dir` cannot be
 /// encrypted.
 ///

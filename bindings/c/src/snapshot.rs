@@ -40,6 +40,25 @@ pub extern "C" fn siltstone_snapshot_create(
     })
 }
 
+/// A view of the table at `time`, in milliseconds since 1970, with the writes of that millisecond.
+/// skimpy only: it keeps history for the time that its option `retention` says. Free it with
+/// siltstone_snapshot_free().
+///
+/// Errors: UNSUPPORTED; BELOW_WATERMARK if the history does not reach back so far; INVALID for a
+/// time in the future; CLOSED.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_snapshot_create_at(
+    table: Option<&SiltstoneTable>,
+    time: u64,
+    snapshot: Option<&mut MaybeUninit<*mut SiltstoneSnapshot>>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let snapshot = handle_output(snapshot, "snapshot")?;
+        set_handle(snapshot, SiltstoneSnapshot(table::inner(table)?.at(time)?));
+        Ok(())
+    })
+}
+
 /// Views of `count` tables of a store, all as of one moment: snapshots[i] is that of tables[i]. It
 /// waits for the writes in progress on these tables. Free each with siltstone_snapshot_free(), in
 /// any order. After an error all snapshots are NULL.

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 
-use store::{Durability, Error, KeyRange, Table, merge_operator};
+use store::{Durability, Entry, Error, KeyRange, Table, merge_operator};
 
 use crate::batch::SiltstoneBatch;
 use crate::cursor::SiltstoneCursor;
@@ -179,6 +179,52 @@ pub unsafe extern "C" fn siltstone_table_compare_and_swap(
         let compared = inner(table)?.compare_and_swap(key, expected, new_value)?;
         is_swapped.write(compared.is_ok());
         Ok(())
+    })
+}
+
+/// Removes the entry with the smallest key, buffered, and copies its key and value; *key is NULL if
+/// the table is empty. Concurrent calls return different entries. Free both with siltstone_free().
+/// Cost: a seek, and a transaction. lsm only.
+///
+/// Errors: UNSUPPORTED; those of reads and writes.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_table_pop_first(
+    table: Option<&SiltstoneTable>,
+    key: Option<&mut MaybeUninit<*mut c_char>>,
+    key_len: Option<&mut MaybeUninit<usize>>,
+    value: Option<&mut MaybeUninit<*mut c_char>>,
+    value_len: Option<&mut MaybeUninit<usize>>,
+) -> Option<Box<SiltstoneError>> {
+    pop(table, Table::pop_first, (key, key_len), (value, value_len))
+}
+
+/// As siltstone_table_pop_first(), for the greatest key.
+#[unsafe(no_mangle)]
+pub extern "C" fn siltstone_table_pop_last(
+    table: Option<&SiltstoneTable>,
+    key: Option<&mut MaybeUninit<*mut c_char>>,
+    key_len: Option<&mut MaybeUninit<usize>>,
+    value: Option<&mut MaybeUninit<*mut c_char>>,
+    value_len: Option<&mut MaybeUninit<usize>>,
+) -> Option<Box<SiltstoneError>> {
+    pop(table, Table::pop_last, (key, key_len), (value, value_len))
+}
+
+type BytesOutput<'a> =
+    (Option<&'a mut MaybeUninit<*mut c_char>>, Option<&'a mut MaybeUninit<usize>>);
+
+fn pop(
+    table: Option<&SiltstoneTable>,
+    pop: impl FnOnce(&Table) -> Result<Option<(Vec<u8>, Entry)>, Error>,
+    (key, key_len): BytesOutput<'_>,
+    (value, value_len): BytesOutput<'_>,
+) -> Option<Box<SiltstoneError>> {
+    guard(|| {
+        let mut key = Output::bytes(key, key_len, "key")?;
+        let mut value = Output::bytes(value, value_len, "value")?;
+        let Some((popped, entry)) = pop(inner(table)?)? else { return Ok(()) };
+        key.set(&popped)?;
+        value.set(&entry.value)
     })
 }
 

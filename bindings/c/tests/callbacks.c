@@ -245,6 +245,28 @@ static void encrypt(void) {
   siltstone_table_free(table);
   OK(siltstone_close(db));
   siltstone_db_free(db);
+
+  bool is_good;
+  char *json;
+  FAILS(siltstone_verify(path, &is_good, NULL), SILTSTONE_CODE_REFUSED, "encrypted");
+  FAILS(siltstone_repair(path, &is_good, NULL), SILTSTONE_CODE_REFUSED, "encrypted");
+  OK(siltstone_verify_with(path, wrong, &is_good, NULL));
+  CHECK(is_good);
+  OK(siltstone_repair_with(path, wrong, &is_good, NULL));
+  CHECK(is_good);
+  /* From the first key to the second one. */
+  FAILS(siltstone_rekey(path, NULL, NULL), SILTSTONE_CODE_INVALID, "'options'");
+  FAILS(siltstone_rekey(NULL, wrong, NULL), SILTSTONE_CODE_INVALID, "'path'");
+  OK(siltstone_rekey(path, wrong, &json));
+  CHECK(strstr(json, "\"damaged\":[]") && !strstr(json, "\"rewrapped\":0"));
+  siltstone_free(json);
+  OK(siltstone_rekey(path, wrong, NULL));
+  FAILS(siltstone_open(path, options, &db), SILTSTONE_CODE_REFUSED, "key");
+  siltstone_options_free(options);
+  options = siltstone_options_create();
+  OK(siltstone_options_add_key(options, second, 32));
+  OK(siltstone_verify_with(path, options, &is_good, NULL));
+  CHECK(is_good);
   siltstone_options_free(options);
   siltstone_options_free(wrong);
 }

@@ -178,10 +178,15 @@ fn sources(directory: &Path) -> String {
     paths.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).unwrap()).collect()
 }
 
-/// Functions that the packages do without: those with callbacks during a call, and the one for
-/// languages in which a call is more expensive.
+/// Functions that the packages do without: those with callbacks during a call, the one for languages
+/// in which a call is more expensive, and those that others have with options.
 fn is_left_out(function: &str) -> bool {
-    const LEFT_OUT: [&str; 2] = ["siltstone_table_transact", "siltstone_cursor_read"];
+    const LEFT_OUT: [&str; 4] = [
+        "siltstone_table_transact",
+        "siltstone_cursor_read",
+        "siltstone_verify",
+        "siltstone_repair",
+    ];
     function.ends_with("_get_with") || LEFT_OUT.contains(&function)
 }
 

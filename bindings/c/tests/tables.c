@@ -7,6 +7,8 @@
 
 #include "check.h"
 
+#include <time.h>
+
 static char path[4096];
 
 static bool has(siltstone_table *table, const char *key, const char *expected) {
@@ -73,6 +75,49 @@ static void compare_and_swap(siltstone_table *table) {
         SILTSTONE_CODE_INVALID, "'expected'");
   FAILS(siltstone_table_compare_and_swap(table, S("k"), NULL, 0, NULL, 1, &is_swapped),
         SILTSTONE_CODE_INVALID, "'new_value'");
+}
+
+static void pop(siltstone_table *table) {
+  char *key, *value;
+  size_t key_len, value_len;
+  OK(siltstone_table_put(table, S("b"), S("2")));
+  OK(siltstone_table_put(table, S("a"), S("1")));
+  OK(siltstone_table_put(table, S("c"), S("")));
+  OK(siltstone_table_pop_first(table, &key, &key_len, &value, &value_len));
+  CHECK(take_equal(key, key_len, "a") && take_equal(value, value_len, "1"));
+  OK(siltstone_table_pop_last(table, &key, &key_len, &value, &value_len));
+  CHECK(take_equal(key, key_len, "c") && take_equal(value, value_len, ""));
+  FAILS(siltstone_table_pop_last(table, &key, &key_len, NULL, &value_len), SILTSTONE_CODE_INVALID,
+        "'value'");
+  OK(siltstone_table_pop_last(table, &key, &key_len, &value, &value_len));
+  CHECK(take_equal(key, key_len, "b") && take_equal(value, value_len, "2"));
+  OK(siltstone_table_pop_first(table, &key, &key_len, &value, &value_len));
+  CHECK(key == NULL && key_len == 0 && value == NULL && value_len == 0);
+}
+
+/* Reads of skimpy at a time in the past. */
+static void read_the_past(siltstone_db *db) {
+  const char *options[] = {"retention=1h", "capacity=16MiB"};
+  siltstone_table *table;
+  siltstone_snapshot *snapshot;
+  char *value;
+  size_t len;
+  OK(siltstone_table_open_or_create(db, "prices", "skimpy", options, 2, &table));
+  OK(siltstone_table_put(table, S("k"), S("100")));
+  struct timespec then, now;
+  clock_gettime(CLOCK_REALTIME, &then);
+  uint64_t time = (uint64_t)then.tv_sec * 1000 + (uint64_t)then.tv_nsec / 1000000;
+  do {
+    clock_gettime(CLOCK_REALTIME, &now);
+  } while ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000 <= time);
+  OK(siltstone_table_put(table, S("k"), S("120")));
+  OK(siltstone_snapshot_create_at(table, time, &snapshot));
+  OK(siltstone_snapshot_get(snapshot, S("k"), &value, &len));
+  CHECK(take_equal(value, len, "100"));
+  siltstone_snapshot_free(snapshot);
+  FAILS(siltstone_snapshot_create_at(table, UINT64_MAX, &snapshot), SILTSTONE_CODE_INVALID, "future");
+  CHECK(snapshot == NULL);
+  siltstone_table_free(table);
 }
 
 static void sizes(siltstone_db *db, siltstone_table *table) {
@@ -234,6 +279,8 @@ int main(int argc, char **argv) {
   delete_ranges(tables[0]);
   change_options(tables[0]);
   compare_and_swap(tables[0]);
+  pop(tables[0]);
+  read_the_past(db);
   write_over_tables(db, tables[0], tables[1]);
   load(tables[1], argv[1]);
   sizes(db, tables[1]);

@@ -199,7 +199,11 @@ final class Library {
 
   /** Copies and frees the text that a call has returned in an output argument. */
   static String takeString(MemorySegment output) {
-    MemorySegment text = output.get(ADDRESS, 0);
+    return takeText(output.get(ADDRESS, 0));
+  }
+
+  /** Copies and frees text that a call has returned. */
+  static String takeText(MemorySegment text) {
     try {
       return string(text);
     } finally {

@@ -42,9 +42,11 @@ public final class Store implements AutoCloseable {
   private static final MethodHandle VERIFY_OPEN =
       Library.fallible("verify_open", ADDRESS, ADDRESS, ADDRESS);
   private static final MethodHandle VERIFY =
-      Library.fallible("verify", ADDRESS, ADDRESS, ADDRESS);
+      Library.fallible("verify_with", ADDRESS, ADDRESS, ADDRESS, ADDRESS);
   private static final MethodHandle REPAIR =
-      Library.fallible("repair", ADDRESS, ADDRESS, ADDRESS);
+      Library.fallible("repair_with", ADDRESS, ADDRESS, ADDRESS, ADDRESS);
+  private static final MethodHandle REKEY =
+      Library.fallible("rekey", ADDRESS, ADDRESS, ADDRESS);
 
   private final Handle handle;
 
@@ -89,7 +91,7 @@ public final class Store implements AutoCloseable {
     return new Store(openWith(open, path, options));
   }
 
-  /** Calls a function that opens something in a directory. */
+  /** Calls a function with a directory and options, and returns its output. */
   static MemorySegment openWith(MethodHandle open, Path path, Options options) {
     MemorySegment built = options.build();
     try (Arena arena = Arena.ofConfined()) {
@@ -386,15 +388,23 @@ public final class Store implements AutoCloseable {
    * Reads and checks every byte of the store in a directory, which no process has open. Changes
    * nothing. Damage is in the report, also that of the list of tables, and is not an error.
    *
-   * <p>Errors: {@link Code#REFUSED} if the directory is not a store; {@link Code#LOCKED}; {@link
-   * Code#IO}.
+   * <p>Errors: {@link Code#REFUSED} if the directory is not a store, or is an encrypted one; {@link
+   * Code#LOCKED}; {@link Code#IO}.
    */
   public static VerifyReport verify(Path path) {
+    return verify(path, new Options());
+  }
+
+  /** {@link #verify(Path)}, for a store that is opened with options: with its keys. */
+  public static VerifyReport verify(Path path, Options options) {
+    MemorySegment built = options.build();
     try (Arena arena = Arena.ofConfined()) {
       MemorySegment outputs = Library.outputs(arena);
-      Library.run(
-          VERIFY, Library.text(arena, path.toString(), "path"), outputs.asSlice(8), outputs);
+      MemorySegment name = Library.text(arena, path.toString(), "path");
+      Library.run(VERIFY, name, built, outputs.asSlice(8), outputs);
       return new VerifyReport(outputs.get(JAVA_BOOLEAN, 8), Library.takeString(outputs));
+    } finally {
+      Options.free(built);
     }
   }
 
@@ -402,16 +412,38 @@ public final class Store implements AutoCloseable {
    * Repairs the store in a directory, which no process has open, as far as possible. Damaged files
    * are kept as {@code *.damaged}.
    *
-   * <p>Errors: {@link Code#REFUSED} if the directory is not a store; {@link Code#LOCKED}; {@link
-   * Code#IO}.
+   * <p>Errors: {@link Code#REFUSED} if the directory is not a store, or is an encrypted one; {@link
+   * Code#LOCKED}; {@link Code#IO}.
    */
   public static RepairReport repair(Path path) {
+    return repair(path, new Options());
+  }
+
+  /** {@link #repair(Path)}, for a store that is opened with options: with its keys. */
+  public static RepairReport repair(Path path, Options options) {
+    MemorySegment built = options.build();
     try (Arena arena = Arena.ofConfined()) {
       MemorySegment outputs = Library.outputs(arena);
-      Library.run(
-          REPAIR, Library.text(arena, path.toString(), "path"), outputs.asSlice(8), outputs);
+      MemorySegment name = Library.text(arena, path.toString(), "path");
+      Library.run(REPAIR, name, built, outputs.asSlice(8), outputs);
       return new RepairReport(outputs.get(JAVA_BOOLEAN, 8), Library.takeString(outputs));
+    } finally {
+      Options.free(built);
     }
+  }
+
+  /**
+   * Changes the master key of the encrypted store in a directory, which no process has open, to the
+   * first key of the options; the others are earlier ones. Contents are not encrypted again: each
+   * file has a key of its own, which the master key encrypts. Earlier master keys are not needed
+   * afterwards. The call may be repeated after an interruption. Returns a report: {@code
+   * {"files":9,"rewrapped":9,"damaged":[{"file":F,"offset":0,"reason":R}]}}.
+   *
+   * <p>Errors: {@link Code#REFUSED} if the store is not encrypted, or with a key that is not among
+   * those of the options; {@link Code#LOCKED}; {@link Code#IO}.
+   */
+  public static String rekey(Path path, Options options) {
+    return Library.takeText(openWith(REKEY, path, options));
   }
 
   /**

@@ -54,6 +54,10 @@ public final class Table extends NativeReads implements AutoCloseable {
           ADDRESS,
           JAVA_LONG,
           ADDRESS);
+  private static final MethodHandle POP_FIRST =
+      Library.fallible("table_pop_first", ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS);
+  private static final MethodHandle POP_LAST =
+      Library.fallible("table_pop_last", ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS);
   private static final MethodHandle INGEST =
       Library.fallible("table_ingest", ADDRESS, JAVA_LONG, ADDRESS, JAVA_INT, ADDRESS);
   private static final MethodHandle CLEAR = Library.fallible("table_clear", ADDRESS);
@@ -65,6 +69,8 @@ public final class Table extends NativeReads implements AutoCloseable {
   private static final MethodHandle APPROXIMATE_LEN =
       Library.fallible("table_approximate_len", ADDRESS, ADDRESS);
   private static final MethodHandle SNAPSHOT = Library.fallible("snapshot_create", ADDRESS, ADDRESS);
+  private static final MethodHandle SNAPSHOT_AT =
+      Library.fallible("snapshot_create_at", ADDRESS, JAVA_LONG, ADDRESS);
   private static final MethodHandle CHANGES =
       Library.fallible("table_changes", ADDRESS, JAVA_LONG, JAVA_BOOLEAN, ADDRESS);
   private static final MethodHandle BEGIN = Library.fallible("transaction_begin", ADDRESS, ADDRESS);
@@ -159,6 +165,37 @@ public final class Table extends NativeReads implements AutoCloseable {
           value == null ? 0L : value.length,
           isSwapped);
       return isSwapped.get(JAVA_BOOLEAN, 0);
+    } finally {
+      handle.release();
+    }
+  }
+
+  /**
+   * Removes the entry with the smallest key, buffered, and returns it; null if the table is empty.
+   * Concurrent calls return different entries. On the engine lsm only.
+   *
+   * <p>Errors: {@link Code#UNSUPPORTED}; those of reads and writes.
+   */
+  public Map.Entry<byte[], byte[]> popFirst() {
+    return pop(POP_FIRST);
+  }
+
+  /** {@link #popFirst}, for the greatest key. */
+  public Map.Entry<byte[], byte[]> popLast() {
+    return pop(POP_LAST);
+  }
+
+  private Map.Entry<byte[], byte[]> pop(MethodHandle pop) {
+    MemorySegment table = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment key = arena.allocate(ADDRESS);
+      MemorySegment keyLength = arena.allocate(JAVA_LONG);
+      MemorySegment value = arena.allocate(ADDRESS);
+      MemorySegment valueLength = arena.allocate(JAVA_LONG);
+      Library.run(pop, table, key, keyLength, value, valueLength);
+      byte[] popped = Library.take(key.get(ADDRESS, 0), keyLength.get(JAVA_LONG, 0));
+      byte[] of = Library.take(value.get(ADDRESS, 0), valueLength.get(JAVA_LONG, 0));
+      return popped == null ? null : Map.entry(popped, of);
     } finally {
       handle.release();
     }
@@ -352,6 +389,24 @@ public final class Table extends NativeReads implements AutoCloseable {
    */
   public Snapshot snapshot() {
     return new Snapshot(create(SNAPSHOT));
+  }
+
+  /**
+   * A view of the table at a time, with the writes of that millisecond. On the engine skimpy only:
+   * it keeps history for the time that its option {@code retention} says.
+   *
+   * <p>Errors: {@link Code#UNSUPPORTED}; {@link Code#BELOW_WATERMARK} if the history does not reach
+   * back so far; {@link Code#INVALID} for a time in the future; {@link Code#CLOSED}.
+   */
+  public Snapshot snapshotAt(Instant time) {
+    MemorySegment table = handle.acquire();
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment created = arena.allocate(ADDRESS);
+      Library.run(SNAPSHOT_AT, table, Library.milliseconds(time), created);
+      return new Snapshot(created.get(ADDRESS, 0));
+    } finally {
+      handle.release();
+    }
   }
 
   /** The changes of the table that are durable, after a sequence number. */

@@ -168,10 +168,18 @@ final class OpeningTests {
       }
     }
     fails(Code.INVALID, () -> new Options().key(new byte[5]));
-    try (Store store = Store.open(path, new Options().key(other).key(key));
+    Options both = new Options().key(other).key(key);
+    try (Store store = Store.open(path, both);
         Table table = store.table("t")) {
       equal(get(table, "k"), secret);
     }
+    fails(Code.REFUSED, () -> Store.verify(path));
+    fails(Code.REFUSED, () -> Store.repair(path));
+    fails(Code.REFUSED, () -> Store.rekey(path, new Options().key(key)));
+    holds(Store.verify(path, both).isIntact());
+    holds(Store.repair(path, both).isLossless());
+    holds(Store.rekey(path, both).contains("\"damaged\":[]"));
+    Store.open(path, new Options().key(other)).close();
   }
 
   static void reader_catchesUpWithTheWriter(Path scratch) {

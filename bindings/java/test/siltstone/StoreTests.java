@@ -127,6 +127,7 @@ final class StoreTests {
     calls.put("count", table::count);
     calls.put("approximateLen", table::approximateLen);
     calls.put("compareAndSwap", () -> table.compareAndSwap(key, null, key));
+    calls.put("popFirst", table::popFirst);
     calls.put("snapshot", table::snapshot);
     calls.put("begin", table::begin);
     calls.put("transact", () -> table.transact(any -> null));

@@ -13,6 +13,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
+import java.util.Map;
 
 /** Tables, batches and snapshots. */
 final class TableTests {
@@ -89,6 +90,39 @@ final class TableTests {
           holds(table.compareAndSwap(key, bytes("1"), null));
           equal(get(table, "k"), null);
         });
+  }
+
+  static void table_popsTheFirstAndTheLastEntry(Path scratch) throws Exception {
+    withTable(
+        scratch,
+        "lsm",
+        table -> {
+          for (String key : new String[] {"b", "a", "c"}) {
+            table.put(bytes(key), bytes(key.equals("c") ? "" : key));
+          }
+          var first = table.popFirst();
+          equal(text(first.getKey()) + "=" + text(first.getValue()), "a=a");
+          var last = table.popLast();
+          equal(text(last.getKey()) + "=" + text(last.getValue()), "c=");
+          equal(text(table.popLast().getKey()), "b");
+          holds(table.popFirst() == null && table.popLast() == null);
+        });
+  }
+
+  static void snapshotAt_showsAPastTime(Path scratch) throws Exception {
+    try (Store store = Store.openOrCreate(scratch);
+        Table table =
+            store.tableOrCreate(
+                "t", "skimpy", Map.of("retention", "1h", "capacity", "16MiB"))) {
+      table.put(bytes("k"), bytes("100"));
+      Instant then = Instant.now();
+      Thread.sleep(2);
+      table.put(bytes("k"), bytes("120"));
+      try (Snapshot snapshot = table.snapshotAt(then)) {
+        equal(text(snapshot.get(bytes("k"))), "100");
+      }
+      fails(Code.INVALID, () -> table.snapshotAt(Instant.MAX));
+    }
   }
 
   static void table_rejectsKeysOverTheLimit(Path scratch) throws Exception {
