@@ -194,6 +194,9 @@ impl Context<'_> {
         writes.set_limit(self.shared.options.max_request_bytes);
         if let Some(group) = &self.group {
             writes.join_group(group.metadata.as_ref());
+            if group.is_read_only {
+                writes.refuse_writes();
+            }
         }
         operation(&mut writes, selected.as_ref().unwrap_or(&target))
     }

@@ -16,6 +16,9 @@
 //! one, so that each gets its own error. Observers see each command alone, so there are no groups
 //! while there are any.
 //!
+//! A group of reads shares its locks with other reads. One that has to take expired fields out of a
+//! count is refused, too, and runs again alone.
+//!
 //! Invariant: a group takes no other locks than those of its keys, and its replies are not sent
 //! before its batch is applied.
 
@@ -25,6 +28,7 @@ use std::time::{Duration, Instant};
 use siltstone_engine::clock;
 
 use super::context::Context;
+use super::definition::READ;
 use super::execute::{answer, answer_batched_sets, execute};
 use super::failure::Failure;
 use super::session::{ReplyMode, Session};
@@ -103,7 +107,14 @@ fn run(
     let database = &shared.databases[table];
     let mut writes = std::mem::take(&mut batcher.group);
     let key_of = |request| group.args(request, input).get(1).unwrap_or_default();
-    let guard = database.locks.many(group.requests().iter().map(key_of));
+    let keys = group.requests().iter().map(key_of);
+    let is_read_only =
+        group.requests().iter().all(|request| TABLE.index[request.command].has(READ));
+    let guard = match is_read_only {
+        true => database.locks.many_shared(keys),
+        false => database.locks.many(keys),
+    };
+    writes.is_read_only = is_read_only;
     let stopped = clock::stop();
     let handlers = &TABLE.handlers;
     let mut context = Context::new(shared, session, replies, batcher, &mut [], handlers);
@@ -140,7 +151,9 @@ fn run(
     stopped.resume();
     if !is_refused {
         let batch = writes.finish();
-        is_refused = !batch.is_empty() && batcher.write(&shared.databases, table, batch).is_err();
+        debug_assert!(batch.is_empty() || !is_read_only, "a read has written");
+        is_refused = !batch.is_empty()
+            && (is_read_only || batcher.write(&shared.databases, table, batch).is_err());
     }
     drop((guard, stopped));
     writes.clear();

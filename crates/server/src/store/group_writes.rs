@@ -11,6 +11,8 @@ pub(crate) struct GroupWrites {
     pub(crate) rows: PendingRows,
     /// Of the collection that was used last, decoded.
     pub(crate) metadata: Option<KeyMetadata>,
+    /// All commands are reads, under locks that other reads share: none may write.
+    pub(crate) is_read_only: bool,
 }
 
 impl GroupWrites {

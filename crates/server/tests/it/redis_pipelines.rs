@@ -1,9 +1,9 @@
 //! Commands that a client sends at once run in groups: their replies and effects are those of
 //! single commands, with fewer writes of the engine.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use crate::support::{Client, TestServer, encode};
+use crate::support::{Client, TestServer, encode, eventually};
 use siltstone_server::Fsync;
 
 /// Sends commands at once, and returns their replies.
@@ -242,4 +242,36 @@ fn pops_of_stored_and_pending_elements_are_those_of_single_commands() {
         assert_eq!(pipeline(&mut grouped_client, &commands), expected, "{commands:?}");
     }
     assert_eq!(grouped_client.call("EXISTS l k"), ":0");
+}
+
+#[test]
+fn concurrent_pipelines_of_reads_count_an_expired_field_out_once() {
+    const FIELDS: usize = 4;
+    let server = TestServer::start();
+    let mut writer = server.client();
+    writer.call("HSET h f0 v f1 v f2 v f3 v");
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let is_done = &is_done;
+        for _ in 0..3 {
+            let mut reader = server.client();
+            let commands = lines(&["HLEN h", "HGET h f0", "HLEN h", "HGET h f3"]);
+            scope.spawn(move || {
+                while !is_done.load(SeqCst) {
+                    let replies = pipeline(&mut reader, &commands);
+                    for count in [&replies[0], &replies[2]] {
+                        let count: usize = count[1..].parse().unwrap();
+                        assert!(count >= FIELDS, "{replies:?}");
+                    }
+                    assert_eq!((&*replies[1], &*replies[3]), ("\"v\"", "\"v\""));
+                }
+            });
+        }
+        for round in 0..500 {
+            writer.call(&format!("HSET h short{round} v"));
+            writer.call(&format!("HPEXPIRE h 1 FIELDS 1 short{round}"));
+        }
+        is_done.store(true, SeqCst);
+    });
+    eventually("the short fields expire", || writer.call("HLEN h") == format!(":{FIELDS}"));
 }
