@@ -308,14 +308,14 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
 /// chosen, so their ports are below those that the system gives to whoever asks for any, and no two
 /// calls return the same one.
 fn free_addresses(count: usize) -> Vec<SocketAddr> {
-    const FIRST: u64 = 12_000;
-    const PORTS: u64 = 20_000;
-    /// Processes of tests that run beside each other begin at least this far apart.
-    const PER_PROCESS: u64 = 331;
+    const FIRST_PORT: u64 = 12_000;
+    const PORT_COUNT: u64 = 20_000;
+    /// How far apart the first ports of two processes with consecutive numbers are.
+    const PORTS_PER_PROCESS: u64 = 331;
     static DRAWN: AtomicU64 = AtomicU64::new(0);
-    let start = u64::from(std::process::id()) * PER_PROCESS;
-    let ports = std::iter::repeat_with(|| start + DRAWN.fetch_add(1, Relaxed));
+    let start = u64::from(std::process::id()) * PORTS_PER_PROCESS;
+    let offsets = std::iter::repeat_with(|| (start + DRAWN.fetch_add(1, Relaxed)) % PORT_COUNT);
     let addresses =
-        ports.map(|port| SocketAddr::from(([127, 0, 0, 1], (FIRST + port % PORTS) as u16)));
+        offsets.map(|offset| SocketAddr::from(([127, 0, 0, 1], (FIRST_PORT + offset) as u16)));
     addresses.filter(|address| TcpListener::bind(address).is_ok()).take(count).collect()
 }

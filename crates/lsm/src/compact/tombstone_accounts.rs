@@ -31,7 +31,7 @@ pub(super) struct Account {
 }
 
 impl TombstoneAccounts {
-    /// Makes the compaction of `range` due, and begins both accounts anew.
+    /// Makes the compaction of `range` due, and starts both accounts at zero.
     pub(super) fn make_due(&mut self, range: KeyRange) {
         (self.walks, self.flushes) = (Account::default(), Account::default());
         self.due = Some(range);

@@ -284,14 +284,7 @@ impl Merge {
     /// Whether the merge is at a version of `key`, whose head [`next`](Self::next) returned last.
     #[inline]
     pub(super) fn is_at(&mut self, key: &[u8], head: u64) -> bool {
-        if !self.valid() || self.heap.top_key_head() != head {
-            return false;
-        }
-        let is_at = self.key() == key;
-        if !is_at {
-            self.heap.note_undecided();
-        }
-        is_at
+        self.heap.is_at(key, head, &self.runs)
     }
 
     #[inline]
@@ -451,8 +444,8 @@ impl Merge {
         self.seek_states.fill(SeekState::Done);
     }
 
-    /// Executes the deferred seeks that are due, and chooses the prefix of the heads anew if that is
-    /// due. A step leaves the prefix as it is.
+    /// Executes the deferred seeks that are due, and chooses the prefix of the heads again if that
+    /// is due. A step leaves the prefix as it is.
     #[inline(always)]
     fn begin_step(&mut self) -> Result<()> {
         if self.deferred > 0 && self.steps == MAX_DEFERRED_STEPS {

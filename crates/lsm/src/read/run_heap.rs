@@ -2,17 +2,17 @@
 //!
 //! An item has the [head](super::run_head) of the run's key, so that most comparisons touch no run.
 //! Backwards the heads are inverted, so that the smaller one comes first in both directions. The
-//! heap counts the comparisons of different keys that heads did not decide, and after some of them
-//! chooses the prefix of the heads anew: by the key on top, and by that which was on top when it
-//! was last chosen. Other current keys do not count, because some may be far away.
+//! heap counts the comparisons of different keys that heads did not decide. After some of them it
+//! chooses the prefix of the heads again: by the key on top, and by the key that was on top at the
+//! last choice. Other current keys do not count, because some may be far away.
 
 use siltstone_structures::KeyBuffer;
 
 use super::Source;
 use super::run_head::{HeadPrefix, RunHead};
 
-/// The prefix is chosen anew after this many undecided comparisons, and after twice as many each
-/// time that this did not change its length.
+/// The heap chooses the prefix again after this many undecided comparisons, and after twice as many
+/// each time that this did not change its length.
 const MAX_UNDECIDED: u32 = 16;
 
 #[derive(Clone, Copy)]
@@ -85,7 +85,7 @@ impl RunHeap {
         self.items[0].run
     }
 
-    /// The head of the key on top, in one form for all keys until the prefix is chosen anew.
+    /// The head of the key on top, in one form for all keys until the next choice of the prefix.
     #[inline]
     pub(super) fn top_key_head(&self) -> u64 {
         self.items[0].key_head
@@ -97,7 +97,7 @@ impl RunHeap {
     }
 
     /// Whether the key on top is before the end of the range, forwards; `false` if its head does
-    /// not tell.
+    /// not decide it.
     #[inline]
     pub(super) fn is_before_end(&self) -> bool {
         self.items[0].key_head < self.end_head
@@ -122,7 +122,7 @@ impl RunHeap {
         }
     }
 
-    /// Chooses the prefix of the heads by the next two keys. The items stay in order, because heads
+    /// Chooses the prefix of the heads by the two least keys. The items stay in order, because heads
     /// never contradict the order of keys. Cost: a comparison per run.
     pub(super) fn choose_prefix(&mut self, runs: &[Source]) {
         self.max_undecided = MAX_UNDECIDED;
@@ -130,7 +130,7 @@ impl RunHeap {
         self.set_prefix(second.map(|item| runs[item.run].key()), runs);
     }
 
-    /// Chooses the prefix of the heads anew if they left too many comparisons undecided.
+    /// Chooses the prefix of the heads again if they left too many comparisons undecided.
     #[inline]
     pub(super) fn choose_prefix_if_due(&mut self, runs: &[Source]) {
         if self.undecided >= self.max_undecided {
@@ -164,10 +164,16 @@ impl RunHeap {
         }
     }
 
-    /// Counts a comparison of different keys with equal heads.
+    /// Whether the key on top is `key`, which had this head when it was on top itself.
     #[inline]
-    pub(super) fn note_undecided(&mut self) {
-        self.undecided += 1;
+    pub(super) fn is_at(&mut self, key: &[u8], head: u64, runs: &[Source]) -> bool {
+        let Some(top) = self.items.first() else { return false };
+        if top.key_head != head {
+            return false;
+        }
+        let is_at = runs[top.run].key() == key;
+        self.undecided += u32::from(!is_at);
+        is_at
     }
 
     /// Updates the top after its run was moved to `head`; `None`: the run is not valid any more.

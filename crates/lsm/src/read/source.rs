@@ -305,33 +305,35 @@ impl MemtableIter {
 
     fn first(&mut self) -> Result<()> {
         self.cursor.seek_to_first();
-        self.find_visible(structures::Cursor::next)
+        self.find_visible(structures::Cursor::next);
+        Ok(())
     }
 
     fn last(&mut self) -> Result<()> {
         self.cursor.seek_to_last();
-        self.find_visible(structures::Cursor::prev)
+        self.find_visible(structures::Cursor::prev);
+        Ok(())
     }
 
     fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         self.cursor.seek(key);
-        self.find_visible(structures::Cursor::next)?;
+        self.find_visible(structures::Cursor::next);
         // The visible version may precede the target in run order, if it is newer.
         let is_before = self.current.is_some_and(|version| version.sequence > sequence);
         if is_before && self.cursor.key() == key {
             self.cursor.next();
-            self.find_visible(structures::Cursor::next)?;
+            self.find_visible(structures::Cursor::next);
         }
         Ok(())
     }
 
     fn seek_back(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         self.cursor.seek_back(key);
-        self.find_visible(structures::Cursor::prev)?;
+        self.find_visible(structures::Cursor::prev);
         let is_after = self.current.is_some_and(|version| version.sequence < sequence);
         if is_after && self.cursor.key() == key {
             self.cursor.prev();
-            self.find_visible(structures::Cursor::prev)?;
+            self.find_visible(structures::Cursor::prev);
         }
         Ok(())
     }
@@ -339,34 +341,25 @@ impl MemtableIter {
     /// Moves to the next key and returns its head; `None` at the end.
     #[inline]
     fn next(&mut self, prefix: &HeadPrefix) -> Option<RunHead> {
-        loop {
-            self.cursor.next();
-            let Some(entry) = self.cursor.entry() else {
-                self.current = None;
-                return None;
-            };
-            if let Some(version) = entry.version_at(self.at) {
-                self.current = Some(VersionHeader::of(&version));
-                return Some(RunHead::of(entry.key(), version.sequence, prefix));
-            }
-        }
+        self.cursor.next();
+        self.find_visible(structures::Cursor::next);
+        self.current.map(|version| RunHead::of(self.cursor.key(), version.sequence, prefix))
     }
 
     fn prev(&mut self) -> Result<()> {
         self.cursor.prev();
-        self.find_visible(structures::Cursor::prev)
+        self.find_visible(structures::Cursor::prev);
+        Ok(())
     }
 
-    /// Moves on while the current key has no visible version.
-    fn find_visible(&mut self, step: fn(&mut structures::Cursor)) -> Result<()> {
-        loop {
-            let Some(entry) = self.cursor.entry() else {
-                self.current = None;
-                return Ok(());
-            };
+    /// Moves on by `step` while the current key has no visible version.
+    #[inline]
+    fn find_visible(&mut self, step: impl Fn(&mut structures::Cursor)) {
+        self.current = None;
+        while let Some(entry) = self.cursor.entry() {
             if let Some(version) = entry.version_at(self.at) {
                 self.current = Some(VersionHeader::of(&version));
-                return Ok(());
+                return;
             }
             step(&mut self.cursor);
         }

@@ -150,7 +150,7 @@ impl Replies {
         self.int(i64::from(value));
     }
 
-    /// Reserves memory for byte strings with so many bytes together, up to the limit.
+    /// Reserves memory for `count` byte strings of `bytes` bytes in total, up to the limit.
     pub fn reserve_bulks(&mut self, count: usize, bytes: usize) {
         // A header of two digits and two line ends.
         let needed = bytes.saturating_add(count.saturating_mul(7));
