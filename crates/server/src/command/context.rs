@@ -93,7 +93,12 @@ impl<'a> Context<'a> {
         (!self.is_in_transaction()).then(|| self.database().locks.many_shared(keys))
     }
 
-    /// Locks several keys.
+    /// Locks several keys for a read of one row each, so that all are of one moment.
+    pub(crate) fn lock_rows<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Guard<'a> {
+        self.lock_many_shared(keys).unwrap_or(Guard::AlreadyHeld)
+    }
+
+    /// Locks several keys for a write.
     pub(crate) fn lock_many<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Guard<'a> {
         if self.is_in_transaction() { Guard::AlreadyHeld } else { self.database().locks.many(keys) }
     }

@@ -60,7 +60,7 @@ fn pfadd(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 fn pfcount(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let mut union = HyperLogLog::new();
     // All are of one moment.
-    let _guard = (args.len() > 2).then(|| context.lock_many(args.from(1).iter()));
+    let _guard = (args.len() > 2).then(|| context.lock_rows(args.from(1).iter()));
     for key in args.from(1).iter() {
         let entry = context.read(key)?;
         union.merge(&decode(entry)?.0);

@@ -85,7 +85,7 @@ fn del(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn exists(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     // So that a key that is being renamed is counted once.
-    let _guard = (args.len() > 2).then(|| context.lock_many(args.from(1).iter()));
+    let _guard = (args.len() > 2).then(|| context.lock_rows(args.from(1).iter()));
     let mut count = 0;
     for key in args.from(1).iter() {
         count += usize::from(context.peek_any(key)?.is_some());

@@ -84,7 +84,7 @@ fn matches(a: &[u8], b: &[u8], lengths: &Lengths) -> Vec<Match> {
 fn lcs(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let mut strings = Vec::new();
     // Both are of one moment.
-    let guard = context.lock_many([&args[1], &args[2]].into_iter());
+    let guard = context.lock_rows([&args[1], &args[2]].into_iter());
     for key in [&args[1], &args[2]] {
         let stored = context.read_any(key)?;
         if stored.as_ref().is_some_and(|stored| stored.metadata.is_some()) {

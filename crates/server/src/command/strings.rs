@@ -197,7 +197,7 @@ fn getex(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn mget(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     // So that all values are of one moment: never one of an MSET, and not the other.
-    let _guard = (args.len() > 2).then(|| context.lock_many(args.from(1).iter()));
+    let _guard = (args.len() > 2).then(|| context.lock_rows(args.from(1).iter()));
     context.replies.array(args.len() - 1);
     for key in args.from(1).iter() {
         // As in Redis, other types read as missing.

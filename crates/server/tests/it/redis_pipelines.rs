@@ -222,8 +222,12 @@ fn pops_of_stored_and_pending_elements_are_those_of_single_commands() {
     let (grouped, single) = (TestServer::start(), TestServer::start());
     let (mut grouped_client, mut single_client) = (grouped.client(), single.client());
     let fill = format!("RPUSH l {}", (0..300).map(|n| n.to_string()).collect::<Vec<_>>().join(" "));
+    let scores = |n: u64| format!("{} m{n}", n * 7 % 100);
+    let members = format!("ZADD z {}", (0..100).map(scores).collect::<Vec<_>>().join(" "));
     for client in [&mut grouped_client, &mut single_client] {
         client.call(&fill);
+        client.call(&members);
+        client.call("SET string v");
     }
     let repeated = |command: &str, count: usize| vec![command.to_owned(); count];
     let rounds = [
@@ -236,12 +240,25 @@ fn pops_of_stored_and_pending_elements_are_those_of_single_commands() {
         [repeated("LPOP l", 127), repeated("RPOP l", 1)].concat(),
         [repeated("RPOP l", 100), repeated("LPUSH l a", 2), repeated("RPOP l", 3)].concat(),
         repeated("LPOP k", 4),
+        [repeated("ZPOPMIN z", 7), repeated("ZADD z 0 new", 1), repeated("ZPOPMIN z", 5)].concat(),
+        [repeated("ZPOPMAX z", 40), repeated("ZCARD z", 1), repeated("ZPOPMIN z", 60)].concat(),
+        // Of another type, and of both ends.
+        [repeated("RPOP string", 5), repeated("RPUSH l a b c d e f", 1)].concat(),
+        [repeated("RPOP l", 4), repeated("LPOP l", 4), repeated("ZPOPMIN l", 6)].concat(),
     ];
     for commands in rounds {
         let expected: Vec<_> = commands.iter().map(|line| single_client.call(line)).collect();
         assert_eq!(pipeline(&mut grouped_client, &commands), expected, "{commands:?}");
     }
-    assert_eq!(grouped_client.call("EXISTS l k"), ":0");
+    assert_eq!(grouped_client.call("EXISTS l k z"), ":0");
+    let calls = |client: &mut Client| {
+        let stats = client.call("INFO commandstats");
+        ["lpop", "rpop", "zpopmin", "zpopmax"].map(|name| {
+            let (_, rest) = stats.split_once(&format!("cmdstat_{name}:calls=")).unwrap();
+            rest.split_once(',').unwrap().0.to_owned()
+        })
+    };
+    assert_eq!(calls(&mut grouped_client), calls(&mut single_client));
 }
 
 #[test]
