@@ -102,8 +102,8 @@ pub unsafe extern "C" fn siltstone_repair_with(
 /// open. The first key of `options` is the new one, and the others are earlier ones (see
 /// siltstone_options_add_key()). Contents are not encrypted again: each file has a key of its own,
 /// which the master key encrypts. Earlier master keys are not needed afterwards. The call may be
-/// repeated after an interruption. *json, which may be NULL, gets the report: {"files":9,"rewrapped":9,"damaged":[{"file":F,"offset":0,"reason":R}]}. Free *json with
-/// siltstone_free().
+/// repeated after an interruption. *json, which may be NULL, gets the report: {"files":9,
+/// "rewrapped":9,"damaged":[{"file":F,"offset":0,"reason":R}]}. Free *json with siltstone_free().
 ///
 /// Errors: REFUSED if the store is not encrypted, or with a key that is not among those of
 /// `options`; LOCKED; IO.

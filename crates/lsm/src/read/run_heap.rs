@@ -122,8 +122,8 @@ impl RunHeap {
         }
     }
 
-    /// Chooses the prefix of the heads by the two least keys. The items stay in order, because heads
-    /// never contradict the order of keys. Cost: a comparison per run.
+    /// Chooses the prefix of the heads by the two least keys. The items stay in order, because
+    /// heads never contradict the order of keys. Cost: a comparison per run.
     pub(super) fn choose_prefix(&mut self, runs: &[Source]) {
         self.max_undecided = MAX_UNDECIDED;
         let second = self.items.iter().skip(1).take(2).min_by_key(|item| item.key_head);

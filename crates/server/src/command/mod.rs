@@ -48,7 +48,6 @@
 //! | [`serve`] | runs parked commands again after a write of their keys |
 //! | [`background_threads`] | the threads of long scripts and of MIGRATE |
 //! | [`mod@execute`] | from arguments to a reply: checks, queueing, handler, errors |
-//! | [`repeated_pops`] | pops that follow each other in a group |
 //! | [`pipeline`] | runs consecutive commands of a pipeline as a group |
 
 mod acl;
@@ -113,7 +112,6 @@ mod pubsub;
 mod queued;
 mod ranges;
 mod redirection;
-mod repeated_pops;
 mod routing;
 mod scan;
 mod script_calls;

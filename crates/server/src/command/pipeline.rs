@@ -30,13 +30,12 @@ use siltstone_engine::clock;
 use super::context::Context;
 use super::definition::READ;
 use super::execute::{answer, answer_batched_sets, execute};
-use super::failure::{Failure, Outcome};
-use super::repeated_pops::RepeatedPops;
+use super::failure::Failure;
 use super::session::{ReplyMode, Session};
 use super::table::TABLE;
 use super::{events, observe, serve};
 use crate::metrics::CallOutcome;
-use crate::resp::lookahead::{Bounds, Lookahead, Request};
+use crate::resp::lookahead::{Bounds, Lookahead};
 use crate::resp::{Args, Limits, Replies};
 use crate::shared::Shared;
 use crate::store::write_batcher::WriteBatcher;
@@ -122,10 +121,9 @@ fn run(
     context.group = Some(&mut writes);
     let (mut last, mut is_refused) = (None, false);
     let mut time = context.batcher.clock;
-    let (mut requests, mut alone) = (group.requests(), 0);
-    while let Some(request) = requests.first() {
+    for request in group.requests() {
         let (start, args) = (context.replies.mark(), group.args(request, input));
-        let (count, outcome) = run_next(&mut context, group, requests, input, &mut alone);
+        let outcome = handlers[request.command](&mut context, args);
         match &outcome {
             Ok(()) => events::derive(context.batcher, &TABLE.index[request.command], args),
             Err(Failure::Store(_)) => {
@@ -140,14 +138,11 @@ fn run(
         }
         answer(shared, context.session, context.replies, start, ReplyMode::On, outcome, false);
         let now = Instant::now();
-        let (done, others) = requests.split_at(count);
-        for request in done {
-            if let Some((before, duration)) = last.replace((request, (now - time) / count as u32)) {
-                let args = group.args(before, input);
-                record(shared, context.session, context.batcher, before.command, args, duration);
-            }
+        if let Some((before, duration)) = last.replace((request, now - time)) {
+            let args = group.args(before, input);
+            record(shared, context.session, context.batcher, before.command, args, duration);
         }
-        (time, requests) = (now, others);
+        time = now;
         // The others wait until these replies are sent.
         if context.replies.len() > shared.options.soft_output_bytes() {
             break;
@@ -177,30 +172,6 @@ fn run(
     events::publish(shared, batcher);
     serve::serve_ready_keys(shared, batcher);
     Some(request.end)
-}
-
-/// Runs the next command of a group, or all of the repeated pops that come next, and returns their
-/// number. Those that fail together run one by one, for their own errors: `alone` is how many of
-/// these are left.
-fn run_next(
-    context: &mut Context<'_>,
-    group: &Lookahead,
-    requests: &[Request],
-    input: &[u8],
-    alone: &mut usize,
-) -> (usize, Outcome) {
-    if *alone == 0
-        && let Some(pops) = RepeatedPops::at_start(group, requests, input)
-    {
-        if pops.run(context).is_ok() {
-            return (pops.count, Ok(()));
-        }
-        context.batcher.key_writes.clear();
-        *alone = pops.count;
-    }
-    *alone = alone.saturating_sub(1);
-    let request = &requests[0];
-    (1, context.handlers[request.command](context, group.args(request, input)))
 }
 
 /// Counts a command, and reports it to observers that have come meanwhile.
