@@ -864,15 +864,13 @@ siltstone_error *siltstone_repair_with(const char *path,
  open. The first key of `options` is the new one, and the others are earlier ones (see
  siltstone_options_add_key()). Contents are not encrypted again: each file has a key of its own,
  which the master key encrypts. Earlier master keys are not needed afterwards. The call may be
- repeated after an interruption. *json, which may be NULL, gets the report: {"files":9,"rewrapped":9,"damaged":[{"file":F,"offset":0,"reason":R}]}. Free *json with
- siltstone_free().
+ repeated after an interruption. *json, which may be NULL, gets the report: {"files":9,
+ "rewrapped":9,"damaged":[{"file":F,"offset":0,"reason":R}]}. Free *json with siltstone_free().
 
  Errors: REFUSED if the store is not encrypted, or with a key that is not among those of
  `options`; LOCKED; IO.
  */
-siltstone_error *siltstone_rekey(const char *path,
-                                 const siltstone_options *options,
-                                 char **json);
+siltstone_error *siltstone_rekey(const char *path, const siltstone_options *options, char **json);
 
 /*
  Frees memory that a function of this library has returned through a `char **`. NULL is allowed.
