@@ -80,7 +80,7 @@ impl<'a> Context<'a> {
     }
 
     /// Locks a key for a read of several rows; `None` in a transaction or a group, which holds the
-    /// lock for writes.
+    /// locks of its keys.
     pub(crate) fn lock_shared(&self, key: &[u8]) -> Option<Guard<'a>> {
         (!self.is_in_transaction()).then(|| self.database().locks.one_shared(key))
     }

@@ -16,8 +16,8 @@
 //! one, so that each gets its own error. Observers see each command alone, so there are no groups
 //! while there are any.
 //!
-//! A group of reads shares its locks with other reads. One that has to take expired fields out of a
-//! count is refused, too, and runs again alone.
+//! A group of reads shares its locks with other reads, and ends before a read that has to take
+//! expired fields out of a count. A group that would begin with such a read runs one by one.
 //!
 //! Invariant: a group takes no other locks than those of its keys, and its replies are not sent
 //! before its batch is applied.
@@ -127,7 +127,9 @@ fn run(
         match &outcome {
             Ok(()) => events::derive(context.batcher, &TABLE.index[request.command], args),
             Err(Failure::Store(_)) => {
-                is_refused = true;
+                context.replies.rewind(start);
+                // Reads that have run stay, and this one begins the next group.
+                is_refused = !is_read_only || last.is_none();
                 break;
             }
             Err(_) => {

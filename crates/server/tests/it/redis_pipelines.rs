@@ -262,6 +262,23 @@ fn pops_of_stored_and_pending_elements_are_those_of_single_commands() {
 }
 
 #[test]
+fn commands_before_a_read_that_counts_fields_out_are_counted_once() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.call("HSET g f v");
+    client.call("HSET h f v short v");
+    client.call("HPEXPIRE h 1 FIELDS 1 short");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let replies = pipeline(&mut client, &lines(&["HGET g f", "HGET g f", "HLEN h", "HGET g f"]));
+    assert_eq!(replies, ["\"v\"", "\"v\"", ":1", "\"v\""]);
+    let stats = client.call("INFO commandstats");
+    for calls in ["cmdstat_hget:calls=3,", "cmdstat_hlen:calls=1,"] {
+        assert!(stats.contains(calls), "{calls} in {stats}");
+    }
+    assert!(client.call("INFO stats").contains("keyspace_hits:4\r"));
+}
+
+#[test]
 fn concurrent_pipelines_of_reads_count_an_expired_field_out_once() {
     const FIELDS: usize = 4;
     let server = TestServer::start();
