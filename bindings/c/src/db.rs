@@ -8,7 +8,7 @@ use store::{Db, DbBatch, Error};
 use crate::batch::SiltstoneBatch;
 use crate::error::{SiltstoneError, guard, release, required};
 use crate::memory::{Output, array, handle_output, set_handle, text};
-use crate::options::{SiltstoneOptions, table_options};
+use crate::options::{SiltstoneOptions, db_options, table_options};
 use crate::table::{SiltstoneTable, durability, inner};
 
 /// An open store. Any thread may use it, several at the same time.
@@ -60,8 +60,7 @@ unsafe fn open(
         let db = handle_output(db, "db")?;
         // SAFETY: by the contract of this function.
         let path = unsafe { text(path, "path") }?;
-        let options = options.map(SiltstoneOptions::to_db_options).unwrap_or_default();
-        set_handle(db, SiltstoneDb(open(path, options)?));
+        set_handle(db, SiltstoneDb(open(path, db_options(options))?));
         Ok(())
     })
 }

@@ -3,12 +3,13 @@
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
-use store::{DbOptions, Error, maintenance};
+use store::Error;
+use store::maintenance::{self, StoreRepairReport, StoreVerifyReport};
 
 use crate::db::SiltstoneDb;
 use crate::error::{SiltstoneError, guard, required};
 use crate::memory::{Output, text};
-use crate::options::SiltstoneOptions;
+use crate::options::{SiltstoneOptions, db_options};
 
 /// Reads and checks every byte of an open store. *is_intact is set to whether no damage was found,
 /// and *json, which may be NULL, gets the report: {"catalogue":[],"unlisted":[],"tables":{NAME:
@@ -22,7 +23,8 @@ pub extern "C" fn siltstone_verify_open(
     is_intact: Option<&mut MaybeUninit<bool>>,
     json: Option<&mut MaybeUninit<*mut c_char>>,
 ) -> Option<Box<SiltstoneError>> {
-    guard(|| report_verify(is_intact, json, || required(db, "db")?.0.verify()))
+    let verify = || required(db, "db")?.0.verify();
+    guard(|| report((is_intact, "is_intact"), json, verify, StoreVerifyReport::is_intact))
 }
 
 /// Reads and checks every byte of the store in the directory `path`, which no process has open.
@@ -49,13 +51,12 @@ pub unsafe extern "C" fn siltstone_verify_with(
     is_intact: Option<&mut MaybeUninit<bool>>,
     json: Option<&mut MaybeUninit<*mut c_char>>,
 ) -> Option<Box<SiltstoneError>> {
-    guard(|| {
-        report_verify(is_intact, json, || {
-            // SAFETY: the caller passes a NUL-terminated string.
-            let path = unsafe { text(path, "path") }?;
-            maintenance::verify_with(path, &db_options(options))
-        })
-    })
+    let verify = || {
+        // SAFETY: the caller passes a NUL-terminated string.
+        let path = unsafe { text(path, "path") }?;
+        maintenance::verify_with(path, &db_options(options))
+    };
+    guard(|| report((is_intact, "is_intact"), json, verify, StoreVerifyReport::is_intact))
 }
 
 /// Repairs the store in the directory `path`, which no process has open, as far as possible.
@@ -84,18 +85,14 @@ pub unsafe extern "C" fn siltstone_repair_with(
     is_lossless: Option<&mut MaybeUninit<bool>>,
     json: Option<&mut MaybeUninit<*mut c_char>>,
 ) -> Option<Box<SiltstoneError>> {
-    guard(|| {
-        let is_lossless = required(is_lossless, "is_lossless")?;
-        is_lossless.write(false);
-        let mut json = json.map(|json| Output::text(Some(json), "json")).transpose()?;
+    let repair = || {
         // SAFETY: the caller passes a NUL-terminated string.
         let path = unsafe { text(path, "path") }?;
-        let mut report = maintenance::StoreRepairReport::default();
+        let mut report = StoreRepairReport::default();
         maintenance::repair_with(path, None, &db_options(options), &mut report)?;
-        json.as_mut().map_or(Ok(()), |json| json.set_json(&report))?;
-        is_lossless.write(report.is_lossless());
-        Ok(())
-    })
+        Ok(report)
+    };
+    guard(|| report((is_lossless, "is_lossless"), json, repair, StoreRepairReport::is_lossless))
 }
 
 /// Changes the master key of the encrypted store in the directory `path`, which no process has
@@ -123,20 +120,18 @@ pub unsafe extern "C" fn siltstone_rekey(
     })
 }
 
-fn db_options(options: Option<&SiltstoneOptions>) -> DbOptions {
-    options.map(SiltstoneOptions::to_db_options).unwrap_or_default()
-}
-
-fn report_verify(
-    is_intact: Option<&mut MaybeUninit<bool>>,
+/// Makes a report, and returns it with whether all is well by it.
+fn report<R: serde::Serialize>(
+    (is_well, name): (Option<&mut MaybeUninit<bool>>, &str),
     json: Option<&mut MaybeUninit<*mut c_char>>,
-    verify: impl FnOnce() -> Result<maintenance::StoreVerifyReport, Error>,
+    make: impl FnOnce() -> Result<R, Error>,
+    judge: impl FnOnce(&R) -> bool,
 ) -> Result<(), Error> {
-    let is_intact = required(is_intact, "is_intact")?;
-    is_intact.write(false);
+    let is_well = required(is_well, name)?;
+    is_well.write(false);
     let mut json = json.map(|json| Output::text(Some(json), "json")).transpose()?;
-    let report = verify()?;
+    let report = make()?;
     json.as_mut().map_or(Ok(()), |json| json.set_json(&report))?;
-    is_intact.write(report.is_intact());
+    is_well.write(judge(&report));
     Ok(())
 }

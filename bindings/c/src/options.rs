@@ -35,8 +35,7 @@ impl fmt::Debug for SiltstoneOptions {
 }
 
 impl SiltstoneOptions {
-    /// The options as the store wants them.
-    pub(crate) fn to_db_options(&self) -> DbOptions {
+    fn to_db_options(&self) -> DbOptions {
         let mut options = DbOptions {
             read_only: self.read_only,
             direct_reads: self.direct_reads,
@@ -66,6 +65,11 @@ impl SiltstoneOptions {
         let Some((current, earlier)) = self.keys.split_first() else { return Keys::default() };
         Keys::new(Arc::new(KeyRing::new(current.clone(), earlier.to_vec())))
     }
+}
+
+/// The options as the store wants them; without options the defaults.
+pub(crate) fn db_options(options: Option<&SiltstoneOptions>) -> DbOptions {
+    options.map(SiltstoneOptions::to_db_options).unwrap_or_default()
 }
 
 /// Parses options of a table, "key=value" each.

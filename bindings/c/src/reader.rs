@@ -7,7 +7,7 @@ use store::{Db, DbReader};
 
 use crate::error::{SiltstoneError, guard, release, required};
 use crate::memory::{handle_output, set_handle, text};
-use crate::options::SiltstoneOptions;
+use crate::options::{SiltstoneOptions, db_options};
 use crate::table::SiltstoneTable;
 
 /// A store that another process may write at the same time, as of the last catch-up. Any thread may
@@ -34,8 +34,7 @@ pub unsafe extern "C" fn siltstone_reader_open(
         let reader = handle_output(reader, "reader")?;
         // SAFETY: the caller passes a NUL-terminated string.
         let path = unsafe { text(path, "path") }?;
-        let options = options.map(SiltstoneOptions::to_db_options).unwrap_or_default();
-        set_handle(reader, SiltstoneReader(Db::open_reader(path, options)?));
+        set_handle(reader, SiltstoneReader(Db::open_reader(path, db_options(options))?));
         Ok(())
     })
 }
