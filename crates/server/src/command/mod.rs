@@ -153,7 +153,7 @@ pub(crate) use index::CommandIndex;
 pub(crate) use libraries::{follow_functions, open_functions};
 pub(crate) use parking::end_parked;
 pub(crate) use pause::paused_until;
-pub(crate) use pipeline::run_group;
+pub(crate) use pipeline::{Member, Members, join_group, run_group};
 pub(crate) use pubsub::end_shard_subscriptions;
 pub(crate) use serve::serve_ready_keys;
 pub(crate) use session::Session;

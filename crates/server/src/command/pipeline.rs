@@ -1,23 +1,29 @@
-//! Runs consecutive commands of a pipeline as a group, with one write of the engine.
+//! Runs commands of an event-loop iteration as groups, each with one write of the engine.
 //!
-//! A client that sends many commands at once waits for all of their replies. So commands that
-//! follow each other in its input, each on one key, share what would be paid for each of them:
-//! locks, log record, commit, and the metadata of a collection that several of them change. They
-//! run like those of EXEC, under the locks of all their keys and against the writes of the group.
+//! The replies of an iteration are sent together, when all of its commands have run. So commands
+//! on one key each, of one client or of several, share what would be paid for each of them: locks,
+//! log record, commit, and the metadata of a collection that several of them change. They run like
+//! those of EXEC, under the locks of all their keys and against the writes of the group.
 //!
 //! ```text
-//!   HSET a f 1 │ INCR b │ HGET a f │ KEYS *          input
-//!   └───────── group ────────────┘   alone
+//!   client 7:  HSET a f 1 │ INCR b │ KEYS *       input
+//!   client 9:  HSET a g 2                         input
+//!              └── group ──────────┘ then alone
 //!     lock a, b ─ run against the group's writes ─ one batch ─ unlock
 //! ```
+//!
+//! A connection whose next command may be in a group [joins](join_group) one with those that follow
+//! it, and waits. The worker [runs](run_group) groups that are full, and all when no connection has
+//! other work; then their connections go on.
 //!
 //! Each command has its own outcome: one that fails changes nothing, and the others go on. If the
 //! store refuses one of them or the batch, nothing is applied, and the commands run again one by
 //! one, so that each gets its own error. Observers see each command alone, so there are no groups
 //! while there are any.
 //!
-//! A group of reads shares its locks with other reads, and ends before a read that has to take
-//! expired fields out of a count. A group that would begin with such a read runs one by one.
+//! Reads have groups of their own, which share their locks with other reads. The commands of a
+//! connection end there before a read that has to take expired fields out of a count. If it is the
+//! first one, they run one by one.
 //!
 //! Invariant: a group takes no other locks than those of its keys, and its replies are not sent
 //! before its batch is applied.
@@ -35,47 +41,62 @@ use super::session::{ReplyMode, Session};
 use super::table::TABLE;
 use super::{events, observe, serve};
 use crate::metrics::CallOutcome;
-use crate::resp::lookahead::{Bounds, Lookahead};
+use crate::resp::lookahead::Lookahead;
 use crate::resp::{Args, Limits, Replies};
 use crate::shared::Shared;
+use crate::store::command_groups::{CommandGroup, Part};
+use crate::store::group_writes::GroupWrites;
 use crate::store::write_batcher::WriteBatcher;
 
-/// Bounds of a group, and so of the time for which its keys are locked.
-const BOUNDS: Bounds = Bounds { requests: 128, bytes: 64 << 10 };
+/// The connections of a worker.
+pub(crate) trait Members {
+    /// A connection that has joined a group.
+    fn get(&mut self, connection: usize) -> Option<Member<'_>>;
+}
 
-/// Runs the command `args`, which ends at `end` of the input, with those that follow it, if they
-/// can be a group. Returns the position behind the last one that has run.
+/// A connection that has joined a group.
+pub(crate) struct Member<'a> {
+    pub(crate) session: &'a mut Session,
+    pub(crate) replies: &'a mut Replies,
+    /// Its input from the first command in the group on.
+    pub(crate) input: &'a [u8],
+}
+
+/// Adds the command `args`, which ends at `end` of the input, and those that follow it to a group,
+/// if they may be in one.
 #[inline]
-pub(crate) fn run_group(
+pub(crate) fn join_group(
     shared: &Shared,
     session: &mut Session,
     replies: &mut Replies,
     batcher: &mut WriteBatcher,
-    (input, end, args): (&[u8], usize, Args<'_>),
+    (connection, input, end, args): (usize, &[u8], usize, Args<'_>),
     limits: &Limits,
-) -> Option<usize> {
-    if input.len() == end || input[0] != b'*' {
-        return None;
+) -> bool {
+    if input[0] != b'*' {
+        return false;
     }
-    let number = TABLE.index.find(&args[0])?;
+    let Some(number) = TABLE.index.find(&args[0]) else { return false };
     if !TABLE.index.may_begin_group(number, args) || !is_allowed(shared, session, batcher) {
-        return None;
+        return false;
     }
-    let mut group = std::mem::take(&mut batcher.lookahead);
+    answer_batched_sets(shared, session, replies, batcher);
+    let is_read_only = TABLE.index[number].has(READ);
     let command_of = |args: Args<'_>| {
-        let number = args.get(0).and_then(|name| TABLE.index.find(name));
-        number.filter(|number| TABLE.index.may_join_group(*number, args))
+        let number = args.get(0).and_then(|name| TABLE.index.find(name))?;
+        let fits = !is_read_only || TABLE.index[number].has(READ);
+        (fits && TABLE.index.may_join_group(number, args)).then_some(number)
     };
-    group.collect((number, args, end), input, limits, BOUNDS, command_of);
-    let end = (group.requests().len() > 1).then(|| {
-        session.client().command.store(number as u16 + 1, Relaxed);
-        answer_batched_sets(shared, session, replies, batcher);
-        run(shared, session, replies, batcher, &group, input)
-            .unwrap_or_else(|| run_alone(shared, session, replies, batcher, &group, input))
-    });
-    group.shrink();
-    batcher.lookahead = group;
-    end
+    let group = batcher.groups.open(session.table, is_read_only);
+    let bounds = group.room();
+    let requests = group.lookahead.collect((number, args, end), input, limits, bounds, command_of);
+    let locks = &shared.databases[session.table].locks;
+    for request in &group.lookahead.requests()[requests.clone()] {
+        let key = group.lookahead.args(request, input).get(1).unwrap_or_default();
+        locks.add(&mut group.stripes, key);
+    }
+    group.add_part(connection, requests);
+    true
 }
 
 /// Whether commands may run in groups at present.
@@ -93,44 +114,133 @@ fn is_allowed(shared: &Shared, session: &Session, batcher: &WriteBatcher) -> boo
         && shared.databases[session.table].keyspace.is_some()
 }
 
-/// Runs the commands as one batch. Returns the position behind the last one that has run, or `None`
-/// if the store has refused one of them or the batch: then nothing has happened.
-fn run(
+/// Runs the commands of a group, at least one of each connection that may still be in it.
+pub(crate) fn run_group(
     shared: &Shared,
-    session: &mut Session,
-    replies: &mut Replies,
     batcher: &mut WriteBatcher,
-    group: &Lookahead,
-    input: &[u8],
-) -> Option<usize> {
-    let (table, mark) = (session.table, replies.mark());
-    let database = &shared.databases[table];
-    let mut writes = std::mem::take(&mut batcher.group);
-    let key_of = |request| group.args(request, input).get(1).unwrap_or_default();
-    let keys = group.requests().iter().map(key_of);
-    let is_read_only =
-        group.requests().iter().all(|request| TABLE.index[request.command].has(READ));
-    let guard = match is_read_only {
-        true => database.locks.many_shared(keys),
-        false => database.locks.many(keys),
+    group: &mut CommandGroup,
+    members: &mut impl Members,
+) {
+    batcher.clock = Instant::now();
+    if group.lookahead.requests().len() > 1 {
+        run_together(shared, batcher, group, members);
+    }
+    let CommandGroup { lookahead, parts, .. } = group;
+    for part in parts.iter_mut().filter(|part| part.ran == 0) {
+        let Some(Member { session, replies, input }) = members.get(part.connection) else {
+            continue;
+        };
+        if !is_allowed(shared, session, batcher) {
+            continue;
+        }
+        for request in &lookahead.requests()[part.requests.clone()] {
+            execute(shared, session, replies, batcher, lookahead.args(request, input));
+            part.end = request.end;
+            if session.is_closing || replies.len() > shared.options.soft_output_bytes() {
+                break;
+            }
+        }
+    }
+}
+
+/// The store has refused a command of a group.
+struct Refused;
+
+/// Runs commands of the group as one batch. If the store refuses one of them or the batch, nothing
+/// has happened.
+fn run_together(
+    shared: &Shared,
+    batcher: &mut WriteBatcher,
+    group: &mut CommandGroup,
+    members: &mut impl Members,
+) {
+    let database = &shared.databases[group.table];
+    let mut writes = std::mem::take(&mut batcher.group_writes);
+    let guard = match group.is_read_only {
+        true => database.locks.each_shared(&mut group.stripes),
+        false => database.locks.each(&mut group.stripes),
     };
-    writes.is_read_only = is_read_only;
+    writes.is_read_only = group.is_read_only;
     let stopped = clock::stop();
+    let mut durations = Vec::with_capacity(group.lookahead.requests().len());
+    let CommandGroup { lookahead, parts, .. } = group;
+    let ran = parts.iter_mut().try_for_each(|part| {
+        let Some(member) = members.get(part.connection) else { return Ok(()) };
+        run_part(shared, batcher, (lookahead, part), member, &mut writes, &mut durations)
+    });
+    stopped.resume();
+    let batch = writes.finish();
+    debug_assert!(batch.is_empty() || !group.is_read_only, "a read has written");
+    let applied = ran.and_then(|()| match (batch.is_empty(), group.is_read_only) {
+        (true, _) => Ok(()),
+        (false, true) => Err(Refused),
+        (false, false) => batcher.write(&shared.databases, group.table, batch).map_err(|_| Refused),
+    });
+    drop((guard, stopped));
+    writes.clear();
+    batcher.group_writes = writes;
+    if applied.is_err() {
+        batcher.key_writes.clear();
+        batcher.events.clear();
+        for part in parts.iter_mut().filter(|part| part.ran > 0) {
+            if let Some(member) = members.get(part.connection) {
+                member.replies.rewind(part.mark);
+            }
+            part.ran = 0;
+        }
+        return;
+    }
+    // The write counts for the last command.
+    let now = Instant::now();
+    if let Some(last) = durations.last_mut() {
+        *last += now - batcher.clock;
+    }
+    batcher.clock = now;
+    let mut durations = durations.into_iter();
+    for part in parts {
+        let Some(member) = members.get(part.connection) else { continue };
+        let ran = lookahead.requests()[part.requests.clone()].iter().take(part.ran);
+        for (request, duration) in ran.zip(&mut durations) {
+            let (command, args) = (request.command, lookahead.args(request, member.input));
+            // To observers that have come meanwhile.
+            observe::observe(shared, member.session, &TABLE.index[command], args, duration);
+            batcher.samples.add(TABLE.index.counter(command, args), 1, duration);
+        }
+    }
+    events::publish(shared, batcher);
+    serve::serve_ready_keys(shared, batcher);
+}
+
+/// Runs commands of one connection against the writes of the group, and measures each. The batcher's
+/// clock is the time at which the last one ended.
+fn run_part(
+    shared: &Shared,
+    batcher: &mut WriteBatcher,
+    (lookahead, part): (&Lookahead, &mut Part),
+    Member { session, replies, input }: Member<'_>,
+    writes: &mut GroupWrites,
+    durations: &mut Vec<Duration>,
+) -> Result<(), Refused> {
+    // Another command of the iteration may have changed that. The connection goes on by itself.
+    if !is_allowed(shared, session, batcher) {
+        return Ok(());
+    }
+    let requests = &lookahead.requests()[part.requests.clone()];
+    part.mark = replies.mark();
+    let is_read_only = writes.is_read_only;
     let handlers = &TABLE.handlers;
     let mut context = Context::new(shared, session, replies, batcher, &mut [], handlers);
-    context.group = Some(&mut writes);
-    let (mut last, mut is_refused) = (None, false);
-    let mut time = context.batcher.clock;
-    for request in group.requests() {
-        let (start, args) = (context.replies.mark(), group.args(request, input));
+    context.group = Some(writes);
+    for request in requests {
+        let (start, args) = (context.replies.mark(), lookahead.args(request, input));
+        context.session.client().command.store(request.command as u16 + 1, Relaxed);
         let outcome = handlers[request.command](&mut context, args);
         match &outcome {
             Ok(()) => events::derive(context.batcher, &TABLE.index[request.command], args),
             Err(Failure::Store(_)) => {
                 context.replies.rewind(start);
-                // Reads that have run stay, and this one begins the next group.
-                is_refused = !is_read_only || last.is_none();
-                break;
+                // Reads that have run stay, and this one begins the connection's next part.
+                return if is_read_only { Ok(()) } else { Err(Refused) };
             }
             Err(_) => {
                 context.batcher.key_writes.clear();
@@ -140,71 +250,13 @@ fn run(
         }
         answer(shared, context.session, context.replies, start, ReplyMode::On, outcome, false);
         let now = Instant::now();
-        if let Some((before, duration)) = last.replace((request, now - time)) {
-            let args = group.args(before, input);
-            record(shared, context.session, context.batcher, before.command, args, duration);
-        }
-        time = now;
+        durations.push(now - context.batcher.clock);
+        context.batcher.clock = now;
+        (part.ran, part.end) = (part.ran + 1, request.end);
         // The others wait until these replies are sent.
         if context.replies.len() > shared.options.soft_output_bytes() {
             break;
         }
     }
-    stopped.resume();
-    if !is_refused {
-        let batch = writes.finish();
-        debug_assert!(batch.is_empty() || !is_read_only, "a read has written");
-        is_refused = !batch.is_empty()
-            && (is_read_only || batcher.write(&shared.databases, table, batch).is_err());
-    }
-    drop((guard, stopped));
-    writes.clear();
-    batcher.group = writes;
-    batcher.clock = Instant::now();
-    if is_refused {
-        batcher.key_writes.clear();
-        batcher.events.clear();
-        replies.rewind(mark);
-        return None;
-    }
-    let (request, duration) = last?;
-    // The write counts for the last command.
-    let (args, duration) = (group.args(request, input), duration + (batcher.clock - time));
-    record(shared, session, batcher, request.command, args, duration);
-    events::publish(shared, batcher);
-    serve::serve_ready_keys(shared, batcher);
-    Some(request.end)
-}
-
-/// Counts a command, and reports it to observers that have come meanwhile.
-fn record(
-    shared: &Shared,
-    session: &Session,
-    batcher: &mut WriteBatcher,
-    command: usize,
-    args: Args<'_>,
-    duration: Duration,
-) {
-    observe::observe(shared, session, &TABLE.index[command], args, duration);
-    batcher.samples.add(TABLE.index.counter(command, args), 1, duration);
-}
-
-/// Runs the commands one by one. Returns the position behind the last one that has run.
-fn run_alone(
-    shared: &Shared,
-    session: &mut Session,
-    replies: &mut Replies,
-    batcher: &mut WriteBatcher,
-    group: &Lookahead,
-    input: &[u8],
-) -> usize {
-    let mut end = 0;
-    for request in group.requests() {
-        execute(shared, session, replies, batcher, group.args(request, input));
-        end = request.end;
-        if session.is_closing || replies.len() > shared.options.soft_output_bytes() {
-            break;
-        }
-    }
-    end
+    Ok(())
 }

@@ -18,8 +18,8 @@ use siltstone_vfs::Ram;
 
 use super::{MAX_OUTPUT, redis_input};
 use crate::clients::Address;
-use crate::memcached::session::Progress;
-use crate::net::protocol::{Protocol, ProtocolState};
+use crate::command::{Member, Members, run_group};
+use crate::net::protocol::{Protocol, ProtocolState, Step};
 use crate::net::wakeups::Wakeups;
 use crate::resp::Replies;
 use crate::store::write_batcher::WriteBatcher;
@@ -46,6 +46,19 @@ fn is_run(name: &[u8]) -> bool {
         Some(start) => name.starts_with(start.as_bytes()),
         None => name == out.as_bytes(),
     })
+}
+
+/// The only member of a group.
+struct Only<'a> {
+    client: &'a mut ProtocolState,
+    replies: &'a mut Replies,
+    input: &'a [u8],
+}
+
+impl Members for Only<'_> {
+    fn get(&mut self, _: usize) -> Option<Member<'_>> {
+        self.client.member(self.replies, self.input)
+    }
 }
 
 /// A server with one client.
@@ -93,9 +106,17 @@ impl Side {
         });
         let mut start = 0;
         while start < bytes.len() && !client.is_closing() && !client.is_parked() {
-            match client.step(shared, &mut replies, &mut self.batcher, &bytes[start..]) {
-                Ok(Progress::Consumed(count)) => start += count,
-                Ok(Progress::Incomplete) => break,
+            let input = &bytes[start..];
+            match client.step(shared, &mut replies, &mut self.batcher, (0, input)) {
+                Ok(Step::Consumed(count)) => start += count,
+                Ok(Step::Joined) => {
+                    let Some(mut group) = self.batcher.groups.take() else { break };
+                    let mut members = Only { client: &mut *client, replies: &mut replies, input };
+                    run_group(shared, &mut self.batcher, &mut group, &mut members);
+                    start += group.parts.first().map_or(0, |part| part.end);
+                    self.batcher.groups.recycle(group);
+                }
+                Ok(Step::Incomplete) => break,
                 Err(text) => {
                     client.error(&mut replies, &text);
                     break;

@@ -1,8 +1,9 @@
 //! Buffers of one client: received bytes that were not run yet, replies that were not sent yet.
 //!
-//! The worker reads into its scratch buffer and runs the commands there; only an incomplete request
-//! is copied to the connection. So an idle client holds no buffers, and a short request is never
-//! copied.
+//! A connection reads into the worker's [buffer](ReceiveBuffer) and runs the commands there; only an
+//! incomplete request is copied to the connection. So an idle client holds no buffers, and a short
+//! request is never copied. A connection that has joined a group of commands goes on when the group
+//! has run.
 //!
 //! Back-pressure: while unsent replies exceed the soft limit, no further command of the client runs
 //! and nothing is read, so its socket fills and it has to wait. Nothing is read either while
@@ -20,14 +21,16 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use super::protocol::{Protocol, ProtocolState};
+use super::protocol::{Protocol, ProtocolState, Step};
+use super::receive_buffer::ReceiveBuffer;
 use super::timeouts::Activity;
 use super::transport::Transport;
 use crate::clients::{Registration, flag};
-use crate::memcached::session::Progress;
+use crate::command::Member;
 use crate::replication::group_set::{GroupSet, only};
 use crate::resp::Replies;
 use crate::shared::Shared;
@@ -39,6 +42,12 @@ pub(crate) struct Connection {
     protocol: ProtocolState,
     /// Received bytes that were not run; begins with a request.
     input: Vec<u8>,
+    /// Those of this iteration in the worker's buffer, if `input` is empty.
+    received: Range<usize>,
+    /// How many of either have run.
+    consumed: usize,
+    /// Waits for a group that it has joined.
+    is_joined: bool,
     replies: Replies,
     /// Position up to which replies were released before this iteration.
     unsynced: usize,
@@ -90,6 +99,9 @@ impl Connection {
             stream,
             protocol: ProtocolState::new(protocol, shared, registration),
             input: Vec::new(),
+            received: 0..0,
+            consumed: 0,
+            is_joined: false,
             replies: Replies::new(options.max_output_bytes),
             unsynced: 0,
             sent_bytes: 0,
@@ -108,12 +120,14 @@ impl Connection {
         }
     }
 
-    /// Reads once and runs the complete commands. Sends nothing.
+    /// Reads once and runs the complete commands, or joins a group with them. Sends nothing. Its
+    /// number in the worker is `connection`.
     pub(crate) fn serve(
         &mut self,
         shared: &Shared,
         batcher: &mut WriteBatcher,
-        scratch: &mut [u8],
+        buffer: &mut ReceiveBuffer,
+        connection: usize,
     ) {
         self.unsynced = self.replies.mark();
         self.served_from = self.reply_end();
@@ -153,21 +167,36 @@ impl Connection {
             }
         }
         let has_requests = !self.input.is_empty() && self.protocol.is_idle();
-        let count = if has_requests { 0 } else { self.read(shared, scratch) };
-        if self.input.is_empty() {
-            let consumed = self.run(shared, batcher, &scratch[..count]);
-            if !self.is_closing {
-                self.input.extend_from_slice(&scratch[consumed..count]);
-            }
-        } else {
-            let mut input = std::mem::take(&mut self.input);
-            input.extend_from_slice(&scratch[..count]);
-            let consumed = self.run(shared, batcher, &input);
-            input.drain(..consumed);
-            input.shrink_to(if input.is_empty() { 0 } else { 2 * input.len() });
-            self.input = input;
+        let count = if has_requests { 0 } else { self.read(shared, buffer.space()) };
+        self.received = buffer.take(count);
+        if !self.input.is_empty() {
+            self.input.extend_from_slice(&buffer[self.received.clone()]);
         }
-        self.track_request(batcher.clock);
+        self.run(shared, batcher, buffer, connection);
+        if !self.is_joined {
+            buffer.give_back(count);
+        }
+    }
+
+    /// The connection as a member of the group that it has joined.
+    pub(crate) fn member<'a>(&'a mut self, buffer: &'a ReceiveBuffer) -> Option<Member<'a>> {
+        let input =
+            if self.input.is_empty() { &buffer[self.received.clone()] } else { &self.input };
+        self.protocol.member(&mut self.replies, &input[self.consumed..])
+    }
+
+    /// Goes on after its group has run its commands in the next `count` bytes.
+    pub(crate) fn leave_group(
+        &mut self,
+        shared: &Shared,
+        batcher: &mut WriteBatcher,
+        buffer: &ReceiveBuffer,
+        (connection, count): (usize, usize),
+    ) {
+        self.is_joined = false;
+        self.consumed += count;
+        self.end_step(shared);
+        self.run(shared, batcher, buffer, connection);
     }
 
     /// Leaves requests for a later iteration. Meanwhile the client is neither silent nor slow.
@@ -260,26 +289,56 @@ impl Connection {
         });
     }
 
-    /// Runs the commands at the start of `input`, and returns the number of bytes consumed.
-    fn run(&mut self, shared: &Shared, batcher: &mut WriteBatcher, input: &[u8]) -> usize {
-        let mut consumed = 0;
+    /// Runs the complete commands, up to the first that joins a group.
+    fn run(
+        &mut self,
+        shared: &Shared,
+        batcher: &mut WriteBatcher,
+        buffer: &ReceiveBuffer,
+        connection: usize,
+    ) {
+        let mut input = std::mem::take(&mut self.input);
+        let bytes = if input.is_empty() { &buffer[self.received.clone()] } else { &input[..] };
+        self.run_input(shared, batcher, (connection, bytes));
+        if self.is_joined {
+            self.input = input;
+            return;
+        }
+        let consumed = std::mem::take(&mut self.consumed);
+        if !input.is_empty() {
+            input.drain(..consumed);
+            input.shrink_to(if input.is_empty() { 0 } else { 2 * input.len() });
+            self.input = input;
+        } else if !self.is_closing {
+            self.input.extend_from_slice(&bytes[consumed..]);
+        }
+        self.received = 0..0;
+        self.protocol.shrink();
+        self.track_request(batcher.clock);
+    }
+
+    fn run_input(
+        &mut self,
+        shared: &Shared,
+        batcher: &mut WriteBatcher,
+        (connection, input): (usize, &[u8]),
+    ) {
         while !self.is_closing
+            && !self.is_dead
             && !self.is_throttled(shared)
             && !self.protocol.is_busy()
             && !shared.has_full_proposal()
         {
-            match self.protocol.step(shared, &mut self.replies, batcher, &input[consumed..]) {
-                Ok(Progress::Incomplete) => break,
-                Ok(Progress::Consumed(count)) => {
-                    self.is_closing |= self.protocol.is_closing();
-                    // The request that was timed is complete.
-                    self.activity.request = None;
-                    consumed += count;
-                    // Messages that the command has caused follow its reply.
-                    self.receive_mail(shared);
-                    if self.has_overflowed(shared) {
-                        break;
-                    }
+            let request = (connection, &input[self.consumed..]);
+            match self.protocol.step(shared, &mut self.replies, batcher, request) {
+                Ok(Step::Incomplete) => break,
+                Ok(Step::Joined) => {
+                    self.is_joined = true;
+                    break;
+                }
+                Ok(Step::Consumed(count)) => {
+                    self.consumed += count;
+                    self.end_step(shared);
                 }
                 Err(text) => {
                     shared.metrics.protocol_errors.fetch_add(1, Relaxed);
@@ -288,8 +347,16 @@ impl Connection {
                 }
             }
         }
-        self.protocol.shrink();
-        consumed
+    }
+
+    /// Follows up commands that have run.
+    fn end_step(&mut self, shared: &Shared) {
+        self.is_closing |= self.protocol.is_closing();
+        // The request that was timed is complete.
+        self.activity.request = None;
+        // Messages that the command has caused follow its reply.
+        self.receive_mail(shared);
+        self.has_overflowed(shared);
     }
 
     /// Whether the replies exceed the hard limit; then the client is disconnected.

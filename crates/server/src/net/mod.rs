@@ -14,6 +14,7 @@
 //! | [`worker`] | the event loop: read and run, sync, send |
 //! | [`protocol`] | protocol of a connection: RESP or memcached |
 //! | [`connection`] | buffers of one client |
+//! | [`receive_buffer`] | what the connections of an iteration have received |
 //! | [`held_replies`] | replies of a replicated table that wait for a commit |
 //! | [`transport`] | the socket of one client, with TLS or without |
 //! | [`timeouts`] | idle and stalled clients, deadlines of parked commands |
@@ -25,6 +26,7 @@ mod held_replies;
 pub(crate) mod inbox;
 pub(crate) mod listen;
 pub(crate) mod protocol;
+mod receive_buffer;
 pub(crate) mod timeouts;
 pub(crate) mod transport;
 pub(crate) mod unix_socket;

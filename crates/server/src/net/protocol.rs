@@ -14,8 +14,8 @@ use std::time::Instant;
 use crate::acl::access::Access;
 use crate::clients::{Client, Registration};
 use crate::command::{
-    Session, answer_batched_sets, complete_parked, end_shard_subscriptions, execute, expire_parked,
-    paused_until, resume, run_group,
+    Member, Session, answer_batched_sets, complete_parked, end_shard_subscriptions, execute,
+    expire_parked, join_group, paused_until, resume,
 };
 use crate::mailbox::Completion;
 use crate::memcached::MemcachedSession;
@@ -47,6 +47,16 @@ impl Protocol {
             Protocol::Memcached => b"ERROR Too many open connections\r\n",
         }
     }
+}
+
+/// What became of the command at the start of the input.
+pub(crate) enum Step {
+    /// It continues beyond the input, or has to wait.
+    Incomplete,
+    /// It has run, and this number of bytes is consumed.
+    Consumed(usize),
+    /// It will run in a group, with others that follow it. Nothing is consumed.
+    Joined,
 }
 
 /// Protocol state of a connection.
@@ -81,21 +91,25 @@ impl ProtocolState {
         &registration.client
     }
 
-    /// Runs the command at the start of `input`.
+    /// Runs the command at the start of `input`, or lets `connection`, by its number, join a group
+    /// with it.
     pub(crate) fn step(
         &mut self,
         shared: &Shared,
         replies: &mut Replies,
         batcher: &mut WriteBatcher,
-        input: &[u8],
-    ) -> Result<Progress, String> {
+        (connection, input): (usize, &[u8]),
+    ) -> Result<Step, String> {
         let (session, parser) = match self {
             ProtocolState::Memcached { session, registration } => {
                 let progress = session.step(shared, replies, batcher, input);
                 if let Some(user) = session.take_login() {
                     registration.client.set_user(&user);
                 }
-                return Ok(progress);
+                return Ok(match progress {
+                    Progress::Incomplete => Step::Incomplete,
+                    Progress::Consumed(count) => Step::Consumed(count),
+                });
             }
             ProtocolState::Resp { session, parser, .. } => (session, parser),
         };
@@ -105,7 +119,7 @@ impl ProtocolState {
             authenticated: session.access.is_authenticated(),
         };
         match parser.parse(input, &limits) {
-            Ok(ParseStatus::Incomplete) => Ok(Progress::Incomplete),
+            Ok(ParseStatus::Incomplete) => Ok(Step::Incomplete),
             Ok(ParseStatus::Request { consumed }) => {
                 let args = parser.args(input);
                 if !args.is_empty() {
@@ -113,21 +127,32 @@ impl ProtocolState {
                     if session.paused_until.is_some() {
                         session.client().set_paused(true);
                         // It is parsed again when the pause ends.
-                        return Ok(Progress::Incomplete);
+                        return Ok(Step::Incomplete);
                     }
-                    let request = (input, consumed, args);
-                    let end = run_group(shared, session, replies, batcher, request, &limits);
-                    if let Some(end) = end {
-                        return Ok(Progress::Consumed(end));
+                    let request = (connection, input, consumed, args);
+                    if join_group(shared, session, replies, batcher, request, &limits) {
+                        return Ok(Step::Joined);
                     }
                     execute(shared, session, replies, batcher, args);
                 }
-                Ok(Progress::Consumed(consumed))
+                Ok(Step::Consumed(consumed))
             }
             Err(error) => {
                 answer_batched_sets(shared, session, replies, batcher);
                 Err(format!("ERR {error}"))
             }
+        }
+    }
+
+    /// The connection as a member of a group, with its replies and its input.
+    pub(crate) fn member<'a>(
+        &'a mut self,
+        replies: &'a mut Replies,
+        input: &'a [u8],
+    ) -> Option<Member<'a>> {
+        match self {
+            ProtocolState::Resp { session, .. } => Some(Member { session, replies, input }),
+            ProtocolState::Memcached { .. } => None,
         }
     }
 

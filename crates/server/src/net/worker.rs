@@ -1,9 +1,9 @@
 //! The event loop of a worker thread: read and run, sync, send.
 //!
 //! Each worker has its own poll and its own clients. One iteration serves all ready clients in
-//! three steps: run their commands; apply their batched writes and, under [`Fsync::Always`], sync
-//! once; send the replies. Thus the clients of one iteration share one log append and one sync, and
-//! no reply is sent before its write is as durable as promised.
+//! three steps: run their commands, many of them in groups; apply their batched writes and, under
+//! [`Fsync::Always`], sync once; send the replies. Thus the clients of one iteration share log
+//! appends and one sync, and no reply is sent before its write is as durable as promised.
 //!
 //! A client is read once per iteration, so a busy client does not starve others.
 //!
@@ -23,12 +23,15 @@ use parking_lot::Mutex;
 use super::connection::Connection;
 use super::held_replies::{HeldConnection, HeldReplies};
 use super::inbox::{Arrival, Inbox};
+use super::receive_buffer::ReceiveBuffer;
 use super::timeouts::{self, Deadlines};
 use super::transport::Transport;
 use super::wakeups::Wakeups;
 use crate::Fsync;
 use crate::clients::Address;
-use crate::command::{end_parked, follow_functions, follow_users, serve_ready_keys};
+use crate::command::{
+    Member, Members, end_parked, follow_functions, follow_users, run_group, serve_ready_keys,
+};
 use crate::replication::group_set::members;
 use crate::replication::groups::Groups;
 use crate::replication::{Progress, State};
@@ -40,8 +43,6 @@ const WAKE: Token = Token(usize::MAX);
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval at which the worker of a replicated table polls the node's status in its groups.
 const STATUS_INTERVAL: Duration = Duration::from_millis(20);
-/// Bytes per read.
-const SCRATCH_BYTES: usize = 64 << 10;
 
 /// A worker thread and its clients.
 pub(crate) struct Worker {
@@ -59,7 +60,7 @@ pub(crate) struct Worker {
     batcher: WriteBatcher,
     /// Replies that wait for a commit, by replicated group.
     held: Vec<HeldReplies>,
-    scratch: Vec<u8>,
+    buffer: ReceiveBuffer,
 }
 
 impl Worker {
@@ -85,7 +86,7 @@ impl Worker {
             deadlines: Deadlines::default(),
             batcher,
             held,
-            scratch: vec![0; SCRATCH_BYTES],
+            buffer: ReceiveBuffer::default(),
         };
         Ok((worker, inbox))
     }
@@ -228,8 +229,12 @@ impl Worker {
                 connection.defer(self.batcher.clock);
                 continue;
             }
-            connection.serve(shared, &mut self.batcher, &mut self.scratch);
+            connection.serve(shared, &mut self.batcher, &mut self.buffer, *token);
+            if self.batcher.groups.is_any_full() || self.buffer.is_full() {
+                self.run_groups(shared);
+            }
         }
+        self.run_groups(shared);
         for token in &tokens {
             let Some(connection) = &mut self.connections[*token] else { continue };
             connection.answer_batched_sets(shared, &mut self.batcher);
@@ -282,6 +287,22 @@ impl Worker {
         if let Some(groups) = &shared.replication {
             (0..groups.len()).for_each(|group| self.submit(groups, group));
         }
+    }
+
+    /// Runs the groups that connections have joined, until none waits.
+    fn run_groups(&mut self, shared: &Shared) {
+        let Worker { connections, batcher, buffer, .. } = self;
+        while let Some(mut group) = batcher.groups.take() {
+            run_group(shared, batcher, &mut group, &mut Connections { connections, buffer });
+            for part in &group.parts {
+                if let Some(connection) = &mut connections[part.connection] {
+                    let ran = (part.connection, part.end);
+                    connection.leave_group(shared, batcher, buffer, ran);
+                }
+            }
+            batcher.groups.recycle(group);
+        }
+        buffer.clear();
     }
 
     /// Whether commands have to wait for a commit.
@@ -438,6 +459,18 @@ impl Worker {
             self.close(token);
         }
         Ok(())
+    }
+}
+
+/// The connections that have joined groups.
+struct Connections<'a> {
+    connections: &'a mut [Option<Box<Connection>>],
+    buffer: &'a ReceiveBuffer,
+}
+
+impl Members for Connections<'_> {
+    fn get(&mut self, connection: usize) -> Option<Member<'_>> {
+        self.connections[connection].as_mut()?.member(self.buffer)
     }
 }
 

@@ -1,16 +1,19 @@
-//! Requests that follow each other in a connection's input, found before the first of them runs.
+//! Requests that follow each other in the input of connections, found before the first of them
+//! runs.
 //!
 //! Only complete requests are found. A connection's own parser stays where it is, and meets the
 //! requests again that are not taken.
 
+use std::ops::Range;
+
 use super::args::{Args, Span};
 use super::request::{Limits, ParseStatus, Parser};
 
-/// Consecutive requests of an input, and memory that is used again for the next ones.
+/// Consecutive requests of some inputs, and memory that is used again for the next ones.
 #[derive(Debug, Default)]
 pub(crate) struct Lookahead {
     parser: Parser,
-    /// Arguments of all requests, as positions in the input.
+    /// Arguments of all requests, as positions in their input.
     spans: Vec<Span>,
     requests: Vec<Request>,
 }
@@ -37,8 +40,9 @@ pub(crate) struct Bounds {
 }
 
 impl Lookahead {
-    /// Begins with the request of a command at the start of the input, which ends at `end`, and
-    /// takes those that follow it while `command_of` returns their commands.
+    /// Adds the request of a command at the start of the input, which ends at `end`, and those that
+    /// follow it while `command_of` returns their commands. Returns where they are in
+    /// [`requests`](Self::requests).
     pub(crate) fn collect(
         &mut self,
         (command, args, end): (usize, Args<'_>, usize),
@@ -46,16 +50,15 @@ impl Lookahead {
         limits: &Limits,
         bounds: Bounds,
         command_of: impl Fn(Args<'_>) -> Option<usize>,
-    ) {
+    ) -> Range<usize> {
         let Lookahead { parser, spans, requests } = self;
-        spans.clear();
-        requests.clear();
+        let first = requests.len();
         let mut push = |command, args: Args<'_>, start: usize, end| {
             let first_span = spans.len();
             let shifted = |span: &Span| Span { start: start + span.start, end: start + span.end };
             spans.extend(args.spans().iter().map(shifted));
             requests.push(Request { command, first_span, end_span: spans.len(), end });
-            requests.len()
+            requests.len() - first
         };
         let (mut count, mut at) = (push(command, args, 0, end), end);
         while count < bounds.requests && at < bounds.bytes && input.get(at) == Some(&b'*') {
@@ -70,20 +73,23 @@ impl Lookahead {
             at += consumed;
         }
         parser.shrink();
+        first..requests.len()
     }
 
-    /// The requests in order, at least one.
+    /// The requests in order.
     pub(crate) fn requests(&self) -> &[Request] {
         &self.requests
     }
 
-    /// The arguments of a request in the input.
+    /// The arguments of a request in its input.
     pub(crate) fn args<'a>(&'a self, request: &Request, input: &'a [u8]) -> Args<'a> {
         Args::new(input, &self.spans[request.first_span..request.end_span])
     }
 
-    /// Releases the memory of a large request.
-    pub(crate) fn shrink(&mut self) {
+    /// Drops all requests, and the memory of a large one.
+    pub(crate) fn clear(&mut self) {
+        self.spans.clear();
+        self.requests.clear();
         if self.spans.capacity() > 16 << 10 {
             self.spans = Vec::new();
         }
@@ -107,12 +113,12 @@ mod tests {
         let mut lookahead = Lookahead::default();
         let take = |args: Args<'_>| (args.get(0) != Some(b"KEYS")).then_some(1);
         // What was not taken leaves no trace.
-        for _ in 0..2 {
-            let first = (0, parser.args(input), consumed);
-            lookahead.collect(first, input, &LIMITS, bounds, take);
-        }
+        let first = (0, parser.args(input), consumed);
+        let before = lookahead.collect(first, input, &LIMITS, bounds, take);
+        let found = lookahead.collect(first, input, &LIMITS, bounds, take);
+        assert_eq!((before.start, before.end, found.len()), (0, found.start, before.len()));
         let words = |request| lookahead.args(request, input).iter().map(<[u8]>::to_vec).collect();
-        let requests = lookahead.requests();
+        let requests = &lookahead.requests()[found];
         (requests.iter().map(words).collect(), requests.last().map_or(0, |last| last.end))
     }
 

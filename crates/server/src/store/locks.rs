@@ -1,6 +1,6 @@
 //! Striped key locks for atomic read-modify-write.
 //!
-//! A key hashes to one of 1,024 locks. A writer holds the lock of its key over its reads and its
+//! A key hashes to one of 4,096 locks. A writer holds the lock of its key over its reads and its
 //! write. A reader of one row takes no lock. A reader of several rows, as of a collection, shares
 //! the lock of its key with other readers, so that all rows are of one moment. Several keys are
 //! locked in the order of their stripes, so there are no deadlocks.
@@ -22,7 +22,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use siltstone_mica::two_mode_lock::{KeyedGuard, SharedBatchGuard, TwoModeLock};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-const STRIPES: usize = 1024;
+const STRIPES: usize = 4096;
 
 /// Key locks of one table.
 pub(crate) struct KeyLocks {
@@ -30,6 +30,21 @@ pub(crate) struct KeyLocks {
     seed: u64,
     bursts: TwoModeLock,
     burst_threads: usize,
+}
+
+/// The locks of some keys, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Stripes(Vec<u16>);
+
+impl Stripes {
+    /// The number of locks.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
 }
 
 /// Locks held until dropped.
@@ -96,40 +111,45 @@ impl KeyLocks {
 
     /// Locks several keys, in any order and with duplicates.
     pub(crate) fn many<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Guard<'_> {
-        let holding = self.bursts.keyed();
-        let guards = self.stripes_of(keys, RwLock::write);
-        Guard::Many { _guards: guards, _holding: holding }
+        self.each(&mut self.stripes_of(keys))
     }
 
     /// Locks several keys, in any order and with duplicates, against writers.
     pub(crate) fn many_shared<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Guard<'_> {
-        let holding = self.bursts.keyed();
-        let guards = self.stripes_of(keys, RwLock::read);
-        Guard::ManyShared { _guards: guards, _holding: holding }
+        self.each_shared(&mut self.stripes_of(keys))
     }
 
-    /// Locks each stripe of some keys once, in order.
-    fn stripes_of<'a, 'k, G>(
-        &'a self,
-        keys: impl Iterator<Item = &'k [u8]>,
-        lock: impl Fn(&'a RwLock<()>) -> G,
-    ) -> Vec<G> {
-        // One bit per stripe: sorted, without duplicates, and on the stack.
-        let mut stripe_bits = [0u64; STRIPES / 64];
-        let mut count = 0;
-        for key in keys {
-            let stripe = self.stripe(key);
-            stripe_bits[stripe / 64] |= 1 << (stripe % 64);
-            count += 1;
+    fn stripes_of<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Stripes {
+        let mut stripes: Vec<_> = keys.map(|key| self.stripe(key) as u16).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        Stripes(stripes)
+    }
+
+    /// Adds the lock of a key to some others. Cost: a search of all of them.
+    #[inline]
+    pub(crate) fn add(&self, stripes: &mut Stripes, key: &[u8]) {
+        let stripe = self.stripe(key) as u16;
+        if !stripes.0.contains(&stripe) {
+            stripes.0.push(stripe);
         }
-        let mut guards = Vec::with_capacity(count.min(STRIPES));
-        for (word, mut bits) in stripe_bits.into_iter().enumerate() {
-            while bits != 0 {
-                guards.push(lock(&self.stripes[word * 64 + bits.trailing_zeros() as usize]));
-                bits &= bits - 1;
-            }
-        }
-        guards
+    }
+
+    /// Takes some locks.
+    pub(crate) fn each(&self, stripes: &mut Stripes) -> Guard<'_> {
+        let holding = self.bursts.keyed();
+        Guard::Many { _guards: self.in_order(stripes, RwLock::write), _holding: holding }
+    }
+
+    /// Takes some locks against writers.
+    pub(crate) fn each_shared(&self, stripes: &mut Stripes) -> Guard<'_> {
+        let holding = self.bursts.keyed();
+        Guard::ManyShared { _guards: self.in_order(stripes, RwLock::read), _holding: holding }
+    }
+
+    fn in_order<'a, G>(&'a self, stripes: &mut Stripes, lock: fn(&'a RwLock<()>) -> G) -> Vec<G> {
+        stripes.0.sort_unstable();
+        stripes.0.iter().map(|&stripe| lock(&self.stripes[usize::from(stripe)])).collect()
     }
 
     /// Locks all keys of the table.

@@ -16,12 +16,14 @@
 //! | [`blocked_keys`] | keys that parked commands wait for |
 //! | [`expiries`] | expiries to be published when they pass |
 //! | [`key_iter`] | iteration over keys, including a transaction's own writes |
+//! | [`command_groups`] | commands of an event-loop iteration that will run together |
 //! | [`group_writes`] | the writes of a group of commands |
 //! | [`cursors`] | saved positions of SCAN |
 //! | [`write_batcher`] | batched SETs of an event-loop iteration |
 
 pub(crate) mod access_times;
 pub(crate) mod blocked_keys;
+pub(crate) mod command_groups;
 mod contents;
 pub(crate) mod cursors;
 pub(crate) mod database;

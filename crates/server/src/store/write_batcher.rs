@@ -15,12 +15,12 @@ use std::time::Instant;
 use siltstone_engine::{Error, Result, WriteBatch};
 
 use super::Database;
+use super::command_groups::CommandGroups;
 use super::group_writes::GroupWrites;
 use crate::clients::Client;
 use crate::keyspace_events::EventClass;
 use crate::mailbox::Completion;
 use crate::metrics::Samples;
-use crate::resp::lookahead::Lookahead;
 
 /// Batch size at which it is applied at once, in bytes; bounds memory.
 const MAX_BATCH_BYTES: usize = 1 << 20;
@@ -37,9 +37,9 @@ pub(crate) struct WriteBatcher {
     pub(crate) samples: Samples,
     /// Reusable batch for the writes of a single command.
     pub(crate) scratch: WriteBatch,
-    /// Reusable memory for the commands of a group, and its writes.
-    pub(crate) lookahead: Lookahead,
-    pub(crate) group: GroupWrites,
+    /// Commands that will run together, and reusable memory for the writes of a group.
+    pub(crate) groups: CommandGroups,
+    pub(crate) group_writes: GroupWrites,
     /// Replies to commands of other connections that this worker has run, to be delivered once
     /// their writes are synced.
     deliveries: Vec<Delivery>,
@@ -98,8 +98,8 @@ impl WriteBatcher {
             clock: Instant::now(),
             samples: Samples::default(),
             scratch: WriteBatch::new(),
-            lookahead: Lookahead::default(),
-            group: GroupWrites::default(),
+            groups: CommandGroups::default(),
+            group_writes: GroupWrites::default(),
             deliveries: Vec::new(),
             key_writes: Vec::new(),
             events: Vec::new(),

@@ -1,5 +1,5 @@
-//! Commands that a client sends at once run in groups: their replies and effects are those of
-//! single commands, with fewer writes of the engine.
+//! Commands that clients send at once run in groups: their replies and effects are those of single
+//! commands, with fewer writes of the engine.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -8,10 +8,43 @@ use siltstone_server::Fsync;
 
 /// Sends commands at once, and returns their replies.
 fn pipeline(client: &mut Client, commands: &[String]) -> Vec<String> {
+    send(client, commands);
+    commands.iter().map(|_| client.read()).collect()
+}
+
+/// Sends commands at once.
+fn send(client: &mut Client, commands: &[String]) {
     let words = |line: &String| encode(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
     let bytes: Vec<u8> = commands.iter().flat_map(words).collect();
     client.send_raw(&bytes);
-    commands.iter().map(|_| client.read()).collect()
+}
+
+/// A server whose worker serves all clients.
+fn one_worker() -> TestServer {
+    TestServer::with(|options| options.threads = 1)
+}
+
+/// Has one iteration of the only worker serve the commands of all clients, each of which gets its
+/// own. Returns their replies.
+fn in_one_iteration(
+    server: &TestServer,
+    clients: &mut [Client],
+    commands: &[Vec<String>],
+) -> Vec<Vec<String>> {
+    let mut other = server.client();
+    let begun = server.engine.begun_writes.load(SeqCst);
+    let gate = server.engine.gate.lock();
+    other.send(&[b"SET", b"other", b"v"]);
+    eventually("the worker waits", || server.engine.begun_writes.load(SeqCst) > begun);
+    for (client, commands) in clients.iter_mut().zip(commands) {
+        send(client, commands);
+    }
+    drop(gate);
+    other.read();
+    let replies = |(client, commands): (&mut Client, &Vec<String>)| {
+        commands.iter().map(|_| client.read()).collect()
+    };
+    clients.iter_mut().zip(commands).map(replies).collect()
 }
 
 fn lines(commands: &[&str]) -> Vec<String> {
@@ -170,6 +203,111 @@ fn commands_of_a_refused_group_get_their_own_errors() {
     assert_eq!(replies[5], ":0");
     server.engine.disk_full.store(false, SeqCst);
     assert_eq!(pipeline(&mut client, &lines(&["HSET h f v", "INCR n"])), [":1", ":1"]);
+}
+
+#[test]
+fn commands_of_several_clients_share_a_write() {
+    let server = one_worker();
+    let mut clients = [server.client(), server.client(), server.client()];
+    let commands = [&["HSET h a 1", "HGET h a"][..], &["HSET h b 2", "INCR n"], &["LPUSH l x"]];
+    let writes = server.engine.writes.load(SeqCst);
+    let replies = in_one_iteration(&server, &mut clients, &commands.map(lines));
+    assert_eq!(replies, [&[":1", "\"1\""][..], &[":1", ":1"], &[":1"]].map(lines));
+    assert_eq!(server.engine.writes.load(SeqCst), writes + 2);
+    clients[0].expect(&[("HLEN h", ":2"), ("GET n", "\"1\""), ("LLEN l", ":1")]);
+    let stats = clients[0].call("INFO commandstats");
+    for count in ["cmdstat_hset:calls=2,", "cmdstat_incr:calls=1,", "cmdstat_lpush:calls=1,"] {
+        assert!(stats.contains(count), "{count} {stats}");
+    }
+}
+
+#[test]
+fn clients_of_a_refused_group_get_their_own_errors() {
+    let server = one_worker();
+    let mut clients = [server.client(), server.client(), server.client()];
+    clients[0].expect(&[("SET s text", "+OK"), ("HSET g f v", ":1")]);
+    server.engine.disk_full.store(true, SeqCst);
+    let commands =
+        [&["HSET h f v", "HLEN h"][..], &["INCR s", "STRLEN s", "HGET g f"], &["HSET s f v"]];
+    let replies = in_one_iteration(&server, &mut clients, &commands.map(lines));
+    assert!(replies[0][0].starts_with("-MISCONF the disk is full"), "{replies:?}");
+    assert_eq!(replies[0][1], ":0");
+    assert!(replies[1][0].starts_with("-ERR value is not an integer"), "{replies:?}");
+    assert_eq!(replies[1][1..], lines(&[":4", "\"v\""]));
+    assert!(replies[2][0].starts_with("-WRONGTYPE"), "{replies:?}");
+    server.engine.disk_full.store(false, SeqCst);
+    let replies = in_one_iteration(&server, &mut clients, &commands.map(lines));
+    assert_eq!(replies[0], [":1", ":1"]);
+}
+
+#[test]
+fn clients_of_a_group_get_the_replies_of_single_commands() {
+    const CLIENTS: usize = 5;
+    let (grouped, single) = (one_worker(), one_worker());
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| grouped.client()).collect();
+    let mut single_client = single.client();
+    let mut draws = Draws(11);
+    for round in 0..120 {
+        let mut commands = vec![Vec::new(); CLIENTS];
+        for (client, commands) in commands.iter_mut().enumerate() {
+            // Each client has its own keys.
+            let own = |command: String| {
+                let (name, rest) = command.split_once(' ').unwrap();
+                format!("{name} client{client}:{rest}")
+            };
+            *commands = (0..draws.below(40)).map(|_| own(drawn_command(&mut draws))).collect();
+        }
+        let replies = in_one_iteration(&grouped, &mut clients, &commands);
+        for (commands, replies) in commands.iter().zip(&replies) {
+            for (command, reply) in commands.iter().zip(replies) {
+                assert_eq!(reply, &single_client.call(command), "{command} in round {round}");
+            }
+        }
+    }
+    let (grouped_writes, single_writes) =
+        (grouped.engine.writes.load(SeqCst), single.engine.writes.load(SeqCst));
+    assert!(grouped_writes * 5 < single_writes, "{grouped_writes} {single_writes}");
+}
+
+#[test]
+fn monitor_that_begins_in_the_iteration_of_a_group_shows_its_commands() {
+    let server = one_worker();
+    let mut clients = [server.client(), server.client(), server.client()];
+    let commands = [&["HSET h a 1", "HGET h a"][..], &["MONITOR"], &["INCR n"]];
+    let replies = in_one_iteration(&server, &mut clients, &commands.map(lines));
+    assert_eq!(replies[0], [":1", "\"1\""]);
+    let shown = [clients[1].read(), clients[1].read(), clients[1].read()].concat();
+    for command in ["HSET", "HGET", "INCR"] {
+        assert!(shown.contains(&format!("\"{command}\"")), "{shown}");
+    }
+}
+
+#[test]
+fn user_who_loses_rights_in_the_iteration_of_a_group_cannot_write() {
+    let server = one_worker();
+    let mut clients = [server.client(), server.client()];
+    let commands = [&["HSET h a 1", "INCR n"][..], &["ACL SETUSER default -hset"]];
+    let replies = in_one_iteration(&server, &mut clients, &commands.map(lines));
+    assert_eq!(replies[1], ["+OK"]);
+    assert!(replies[0][0].starts_with("-NOPERM"), "{replies:?}");
+    assert_eq!(replies[0][1], ":1");
+}
+
+#[test]
+fn pause_that_begins_in_the_iteration_of_a_group_holds_its_commands() {
+    let server = one_worker();
+    let mut clients = [server.client(), server.client()];
+    let gate = server.engine.gate.lock();
+    let mut other = server.client();
+    other.send(&[b"SET", b"other", b"v"]);
+    eventually("the worker waits", || server.engine.begun_writes.load(SeqCst) > 0);
+    send(&mut clients[0], &lines(&["HSET h a 1", "INCR n"]));
+    send(&mut clients[1], &lines(&["CLIENT PAUSE 100000 WRITE", "PING"]));
+    drop(gate);
+    assert_eq!([clients[1].read(), clients[1].read()], ["+OK", "+PONG"]);
+    assert_eq!(server.engine.writes.load(SeqCst), 1);
+    clients[1].call("CLIENT UNPAUSE");
+    assert_eq!([clients[0].read(), clients[0].read()], [":1", ":1"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use siltstone::{
     Capabilities, Clock, Durability, Engine, Entry, Error, KeyRange, Op, Result, Stats,
     SystemClock, VerifyReport, WriteBatch,
@@ -20,6 +20,9 @@ type Map = BTreeMap<Vec<u8>, Entry>;
 pub struct MapEngine {
     map: RwLock<Arc<Map>>,
     pub writes: AtomicU64,
+    /// Writes that have begun, and a lock that each of them takes first.
+    pub begun_writes: AtomicU64,
+    pub gate: Mutex<()>,
     pub syncs: AtomicU64,
     pub fail_syncs: AtomicBool,
     pub fail_writes: AtomicBool,
@@ -58,6 +61,8 @@ impl Engine for MapEngine {
 
     fn write(&self, batch: &WriteBatch, _durability: Durability) -> Result<()> {
         batch.check(self.capabilities().max_value_bytes)?;
+        self.begun_writes.fetch_add(1, SeqCst);
+        drop(self.gate.lock());
         if self.disk_full.load(SeqCst) {
             return Err(fault("write", std::io::ErrorKind::StorageFull));
         }
