@@ -5,6 +5,9 @@
 //! the lock of its key with other readers, so that all rows are of one moment. Several keys are
 //! locked in the order of their stripes, so there are no deadlocks.
 //!
+//! Whoever holds the lock of a key also shares one of 16 locks of the table, which follows from its
+//! thread, so that threads seldom write to the same cache line. To lock all keys one takes these 16.
+//!
 //! # Shared batches
 //! A thread that serves a `mica` table over UDP takes none of these locks for a burst, whose
 //! operations are atomic by themselves: it enters the shared mode of a two-mode lock
@@ -17,16 +20,32 @@
 //! The hash is seeded per server, so that clients cannot choose keys that share a lock.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use siltstone_mica::two_mode_lock::{KeyedGuard, SharedBatchGuard, TwoModeLock};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const STRIPES: usize = 4096;
+const ENTRIES: usize = 16;
+
+/// A lock that the holders of keys share, by thread.
+#[derive(Default)]
+#[repr(align(128))]
+struct Entry(RwLock<()>);
+
+/// The number of threads that have an entry.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static ENTRY: usize = THREADS.fetch_add(1, Relaxed) % ENTRIES;
+}
 
 /// Key locks of one table.
 pub(crate) struct KeyLocks {
     stripes: Box<[RwLock<()>]>,
+    entries: [Entry; ENTRIES],
     seed: u64,
     bursts: TwoModeLock,
     burst_threads: usize,
@@ -52,30 +71,46 @@ impl Stripes {
 pub(crate) enum Guard<'a> {
     /// None: the caller already holds the locks it needs.
     AlreadyHeld,
-    // Fields drop in order: locks first, then the exclusion of bursts.
+    // Fields drop in order: locks first, then what excludes holders of all keys, and bursts.
     One {
         _guard: RwLockWriteGuard<'a, ()>,
-        _holding: KeyedGuard<'a>,
+        _holder: Holder<'a>,
     },
     Many {
         _guards: Vec<RwLockWriteGuard<'a, ()>>,
-        _holding: KeyedGuard<'a>,
+        _holder: Holder<'a>,
     },
     OneShared {
         _guard: RwLockReadGuard<'a, ()>,
-        _holding: KeyedGuard<'a>,
+        _holder: Holder<'a>,
     },
     ManyShared {
         _guards: Vec<RwLockReadGuard<'a, ()>>,
+        _holder: Holder<'a>,
+    },
+    All {
+        _guards: Vec<RwLockWriteGuard<'a, ()>>,
         _holding: KeyedGuard<'a>,
     },
+}
+
+/// What a holder of some keys shares with the others.
+pub(crate) struct Holder<'a> {
+    _entry: RwLockReadGuard<'a, ()>,
+    _holding: KeyedGuard<'a>,
 }
 
 impl KeyLocks {
     pub(crate) fn new() -> Self {
         let stripes = (0..STRIPES).map(|_| RwLock::new(())).collect();
         let seed = RandomState::new().build_hasher().finish();
-        KeyLocks { stripes, seed, bursts: TwoModeLock::new(0), burst_threads: 0 }
+        KeyLocks {
+            stripes,
+            entries: Default::default(),
+            seed,
+            bursts: TwoModeLock::new(0),
+            burst_threads: 0,
+        }
     }
 
     /// Sets the number of threads that serve bursts.
@@ -98,15 +133,15 @@ impl KeyLocks {
     /// Locks one key.
     #[inline]
     pub(crate) fn one(&self, key: &[u8]) -> Guard<'_> {
-        let holding = self.bursts.keyed();
-        Guard::One { _guard: self.stripes[self.stripe(key)].write(), _holding: holding }
+        let holder = self.enter();
+        Guard::One { _guard: self.stripes[self.stripe(key)].write(), _holder: holder }
     }
 
     /// Locks one key against writers.
     #[inline]
     pub(crate) fn one_shared(&self, key: &[u8]) -> Guard<'_> {
-        let holding = self.bursts.keyed();
-        Guard::OneShared { _guard: self.stripes[self.stripe(key)].read(), _holding: holding }
+        let holder = self.enter();
+        Guard::OneShared { _guard: self.stripes[self.stripe(key)].read(), _holder: holder }
     }
 
     /// Locks several keys, in any order and with duplicates.
@@ -137,14 +172,14 @@ impl KeyLocks {
 
     /// Takes some locks.
     pub(crate) fn each(&self, stripes: &mut Stripes) -> Guard<'_> {
-        let holding = self.bursts.keyed();
-        Guard::Many { _guards: self.in_order(stripes, RwLock::write), _holding: holding }
+        let holder = self.enter();
+        Guard::Many { _guards: self.in_order(stripes, RwLock::write), _holder: holder }
     }
 
     /// Takes some locks against writers.
     pub(crate) fn each_shared(&self, stripes: &mut Stripes) -> Guard<'_> {
-        let holding = self.bursts.keyed();
-        Guard::ManyShared { _guards: self.in_order(stripes, RwLock::read), _holding: holding }
+        let holder = self.enter();
+        Guard::ManyShared { _guards: self.in_order(stripes, RwLock::read), _holder: holder }
     }
 
     fn in_order<'a, G>(&'a self, stripes: &mut Stripes, lock: fn(&'a RwLock<()>) -> G) -> Vec<G> {
@@ -155,7 +190,15 @@ impl KeyLocks {
     /// Locks all keys of the table.
     pub(crate) fn all(&self) -> Guard<'_> {
         let holding = self.bursts.keyed();
-        Guard::Many { _guards: self.stripes.iter().map(RwLock::write).collect(), _holding: holding }
+        let guards = self.entries.iter().map(|entry| entry.0.write()).collect();
+        Guard::All { _guards: guards, _holding: holding }
+    }
+
+    /// Excludes holders of all keys.
+    #[inline]
+    fn enter(&self) -> Holder<'_> {
+        let holding = self.bursts.keyed();
+        Holder { _entry: self.entries[ENTRY.with(|entry| *entry)].0.read(), _holding: holding }
     }
 
     #[inline]
@@ -168,7 +211,7 @@ impl KeyLocks {
 mod tests {
     use super::*;
     use parking_lot::Mutex;
-    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::atomic::Ordering::SeqCst;
 
     #[test]
     fn overlapping_lock_sets_do_not_deadlock() {
@@ -237,6 +280,33 @@ mod tests {
         assert!(is_free());
         let _writer = locks.one(b"a");
         assert!(locks.stripes[locks.stripe(b"a")].try_read().is_none());
+    }
+
+    #[test]
+    fn all_keys_exclude_each_key_and_each_other_from_any_thread() {
+        let (locks, held) = (&KeyLocks::new(), &AtomicUsize::new(0));
+        let (alone, shared) = (1 << 32, 1);
+        std::thread::scope(|scope| {
+            for thread in 0..2 * ENTRIES {
+                scope.spawn(move || {
+                    let key = [thread as u8];
+                    for round in 0..300 {
+                        let (weight, _guard) = match (thread + round) % 5 {
+                            0 => (alone, locks.all()),
+                            1 => (shared, locks.one(&key)),
+                            2 => (shared, locks.one_shared(b"read by all")),
+                            3 => (shared, locks.many([&key[..]].into_iter())),
+                            _ => (shared, locks.many_shared([&b"read by all"[..]].into_iter())),
+                        };
+                        let before = held.fetch_add(weight, SeqCst);
+                        let is_free = if weight == alone { before == 0 } else { before < alone };
+                        std::thread::yield_now();
+                        held.fetch_sub(weight, SeqCst);
+                        assert!(is_free, "{weight} {before}");
+                    }
+                });
+            }
+        });
     }
 
     #[test]
