@@ -5,6 +5,7 @@
 //! | `fillseq` | writes each key once, in order |
 //! | `fillrandom`, `overwrite` | draw keys with replacement and write them |
 //! | `readrandom`, `readmissing` | look up drawn keys; keys that do not exist |
+//! | `multireadrandom` | looks up drawn keys, 32 with each call; its latencies are those of calls |
 //! | `readwhilewriting` | `readrandom` next to one thread that writes at full speed |
 //! | `seekrandom` | seeks a cursor to drawn keys |
 //! | `ycsb-a` … `ycsb-f` | YCSB's core workloads, Zipf 0.99 |
@@ -45,6 +46,7 @@ pub const NAMES: &[&str] = &[
     "overwrite",
     "readrandom",
     "readmissing",
+    "multireadrandom",
     "readwhilewriting",
     "seekrandom",
     "ycsb-a",
@@ -122,7 +124,7 @@ impl Workload {
     /// # Errors
     /// [`Error::InvalidOptions`] for an unknown name or an invalid skew.
     pub fn named(name: &str, choices: &Choices) -> Result<Self> {
-        use Operation::{Get, GetMissing, Insert, Put, ReadModifyWrite, Scan, Seek};
+        use Operation::{Get, GetMissing, Insert, MultiGet, Put, ReadModifyWrite, Scan, Seek};
         let draw = choices.skew.map_or(Draw::Uniform, |skew| Draw::Zipf { skew });
         let skew = choices.skew.unwrap_or(YCSB_SKEW);
         let popular = Draw::Zipf { skew };
@@ -136,6 +138,7 @@ impl Workload {
             "overwrite" => make(&[(Put, 1)], draw, Start::Loaded),
             "readrandom" | "readwhilewriting" => make(&[(Get, 1)], draw, Start::Loaded),
             "readmissing" => make(&[(GetMissing, 1)], draw, Start::Loaded),
+            "multireadrandom" => make(&[(MultiGet, 1)], draw, Start::Loaded),
             "seekrandom" => make(&[(seek, 1)], draw, Start::Loaded),
             "ycsb-a" => make(&[(Get, 50), (Put, 50)], popular, Start::Loaded),
             "ycsb-b" => make(&[(Get, 95), (Put, 5)], popular, Start::Loaded),

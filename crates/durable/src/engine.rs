@@ -18,8 +18,8 @@ use std::sync::Arc;
 use siltstone_engine::{
     Capabilities, ChangeCursor, ChangeOptions, CheckpointSink, CompactionFilter, Cursor,
     Durability, Engine, Entry, Error, IngestOptions, KeyRange, MAX_VALUE_BYTES, MergeOperator,
-    PreparedIngestion, PreparedPart, ReadPoint, Result, Stats, Timestamp, VerifyReport, WriteBatch,
-    sample,
+    PreparedIngestion, PreparedPart, ReadPoint, Result, Stats, Timestamp, VerifyReport, VisitKeys,
+    WriteBatch, lookup_in_turn, sample,
 };
 use siltstone_runtime::{BackgroundWork, Env};
 use siltstone_table::Manifest;
@@ -97,12 +97,17 @@ pub trait OpenTable: Checkpoint + Report + Clear {
         Ok(found)
     }
 
-    /// See [`Engine::multi_get`]. The default reads one key after the other.
+    /// See [`Engine::multi_lookup`]. The default looks one key up after the other.
     ///
     /// # Errors
     /// The same.
-    fn multi_get(&self, keys: &[&[u8]], at: Option<&ReadPoint>) -> Result<Vec<Option<Entry>>> {
-        keys.iter().map(|key| self.get(key, at)).collect()
+    fn multi_lookup(
+        &self,
+        keys: &[&[u8]],
+        at: Option<&ReadPoint>,
+        visit: &mut VisitKeys<'_>,
+    ) -> Result<()> {
+        lookup_in_turn(keys, visit, |key, lend| self.lookup(key, at, lend))
     }
 
     /// The entries in `range` now, or `at` a snapshot. For an unordered engine, `range` is always
@@ -318,9 +323,14 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
         self.table.expiry(key, at)
     }
 
-    fn multi_get(&self, keys: &[&[u8]], at: Option<&ReadPoint>) -> Result<Vec<Option<Entry>>> {
+    fn multi_lookup(
+        &self,
+        keys: &[&[u8]],
+        at: Option<&ReadPoint>,
+        visit: &mut VisitKeys<'_>,
+    ) -> Result<()> {
         self.check_snapshot(at)?;
-        self.table.multi_get(keys, at)
+        self.table.multi_lookup(keys, at, visit)
     }
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {

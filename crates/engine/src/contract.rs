@@ -30,6 +30,33 @@ use crate::{
     WriteBatch,
 };
 
+/// Receives what a lookup of a key has found: the value and when it expires. Returns whether to go
+/// on with the next key.
+pub type VisitKeys<'a> = dyn FnMut(Option<(&[u8], Option<Timestamp>)>) -> bool + 'a;
+
+/// [`Engine::multi_lookup`] by `lookup`s of one key after the other, each of which lends what it
+/// finds and returns whether there is anything.
+///
+/// # Errors
+/// The first one of `lookup`.
+pub fn lookup_in_turn(
+    keys: &[&[u8]],
+    visit: &mut VisitKeys<'_>,
+    lookup: impl Fn(&[u8], &mut dyn FnMut(&[u8], Option<Timestamp>)) -> Result<bool>,
+) -> Result<()> {
+    for key in keys {
+        let mut goes_on = true;
+        let mut lend = |value: &[u8], expires_at| goes_on = visit(Some((value, expires_at)));
+        if !lookup(key, &mut lend)? {
+            goes_on = visit(None);
+        }
+        if !goes_on {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// A storage engine: an ordered or unordered map from keys to entries.
 pub trait Engine: Send + Sync {
     /// The engine's name on the command line, e.g. `lsm`.
@@ -86,18 +113,36 @@ pub trait Engine: Send + Sync {
         Ok(found)
     }
 
-    /// The entries of `keys`, in their order, as of `at` or now. The default reads one key after
-    /// the other, each as of its own moment. An engine that overrides it reads all keys as of one
-    /// moment and documents so. Ascending keys are the fastest.
+    /// Passes what is found for each of `keys`, in their order, to `visit`, as of `at` or now, until
+    /// that returns false. `visit` must not call the engine. The default looks one key up after the
+    /// other, each as of its own moment. An engine that overrides it reads all keys as of one
+    /// moment, or lets its reads from a device overlap, and documents so. Ascending keys are the
+    /// fastest.
     ///
     /// # Errors
-    /// Those of [`get`](Engine::get) and [`get_at`](Engine::get_at), for any of the keys.
+    /// Those of [`lookup`](Engine::lookup), for any of the keys.
+    fn multi_lookup(
+        &self,
+        keys: &[&[u8]],
+        at: Option<&ReadPoint>,
+        visit: &mut VisitKeys<'_>,
+    ) -> Result<()> {
+        lookup_in_turn(keys, visit, |key, lend| self.lookup(key, at, lend))
+    }
+
+    /// The entries of `keys`, in their order: see [`multi_lookup`](Engine::multi_lookup).
+    ///
+    /// # Errors
+    /// The same.
     fn multi_get(&self, keys: &[&[u8]], at: Option<&ReadPoint>) -> Result<Vec<Option<Entry>>> {
-        let get = |key: &&[u8]| match at {
-            Some(at) => self.get_at(key, at),
-            None => self.get(key),
-        };
-        keys.iter().map(get).collect()
+        let mut entries = Vec::with_capacity(keys.len());
+        self.multi_lookup(keys, at, &mut |found| {
+            let entry =
+                |(value, expires_at): (&[u8], _)| Entry { value: value.to_vec(), expires_at };
+            entries.push(found.map(entry));
+            true
+        })?;
+        Ok(entries)
     }
 
     /// Applies `batch` atomically. An empty batch does nothing; with [`Durability::Synced`] it

@@ -13,7 +13,7 @@
 /// struct ReadOnly<E>(E);
 ///
 /// impl<E: Engine> Engine for ReadOnly<E> {
-///     forward_engine!(0: name capabilities get get_at lookup expiry multi_get);
+///     forward_engine!(0: name capabilities get get_at lookup expiry multi_lookup);
 ///     forward_engine!(0: sync iter range snapshot at);
 ///     forward_engine!(0: flush maintain checkpoint verify stats warnings trouble close);
 ///
@@ -70,13 +70,14 @@ macro_rules! forward_engine {
             self.$field.expiry(key, at)
         }
     };
-    (@one multi_get $field:tt) => {
-        fn multi_get(
+    (@one multi_lookup $field:tt) => {
+        fn multi_lookup(
             &self,
             keys: &[&[u8]],
             at: Option<&$crate::ReadPoint>,
-        ) -> $crate::Result<Vec<Option<$crate::Entry>>> {
-            self.$field.multi_get(keys, at)
+            visit: &mut $crate::VisitKeys<'_>,
+        ) -> $crate::Result<()> {
+            self.$field.multi_lookup(keys, at, visit)
         }
     };
     (@one prepare $field:tt) => {

@@ -62,7 +62,9 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use compaction_filter::{
     CompactionFilter, FilterContent, FilterDecision, FilterPass, FilterRow,
 };
-pub use contract::{Capabilities, CheckpointSink, Durability, Engine, ReadPoint};
+pub use contract::{
+    Capabilities, CheckpointSink, Durability, Engine, ReadPoint, VisitKeys, lookup_in_turn,
+};
 pub use cursor::{Cursor, Forward, ForwardCursor};
 pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};
 pub use error::{Error, InvalidOption, Result};

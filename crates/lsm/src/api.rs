@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use siltstone_durable::{self as durable, LogStructuredEngine, OpenTable, flush};
 use siltstone_engine::{
     ChangeCursor, ChangeOptions, CompactionFilter, Cursor, Entry, IngestOptions, KeyRange,
-    MergeOperator, PreparedIngestion, ReadPoint, Result, Timestamp,
+    MergeOperator, PreparedIngestion, ReadPoint, Result, Timestamp, VisitKeys,
 };
 use siltstone_runtime::Env;
 use siltstone_table::BlockCache;
@@ -73,9 +73,14 @@ impl OpenTable for Tree {
         self.expiry(key, at)
     }
 
-    /// As of one moment.
-    fn multi_get(&self, keys: &[&[u8]], at: Option<&ReadPoint>) -> Result<Vec<Option<Entry>>> {
-        self.multi_get(keys, at)
+    /// As of one moment. Reads from a device overlap.
+    fn multi_lookup(
+        &self,
+        keys: &[&[u8]],
+        at: Option<&ReadPoint>,
+        visit: &mut VisitKeys<'_>,
+    ) -> Result<()> {
+        self.multi_lookup(keys, at, visit)
     }
 
     fn cursor(&self, range: KeyRange, at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use siltstone_engine::{
     ChangeBatch, ChangeCursor, ChangeOptions, CheckpointSink, Cursor, Durability, Engine, Entry,
-    EventKind, KeyRange, ReadPoint, Result, Timestamp, VerifyReport, WriteBatch, forward_cursor,
-    forward_engine,
+    EventKind, KeyRange, ReadPoint, Result, Timestamp, VerifyReport, VisitKeys, WriteBatch,
+    forward_cursor, forward_engine,
 };
 use siltstone_runtime::Events;
 
@@ -66,8 +66,13 @@ impl Engine for ObservedEngine {
         self.report(self.engine.expiry(key, at))
     }
 
-    fn multi_get(&self, keys: &[&[u8]], at: Option<&ReadPoint>) -> Result<Vec<Option<Entry>>> {
-        self.report(self.engine.multi_get(keys, at))
+    fn multi_lookup(
+        &self,
+        keys: &[&[u8]],
+        at: Option<&ReadPoint>,
+        visit: &mut VisitKeys<'_>,
+    ) -> Result<()> {
+        self.report(self.engine.multi_lookup(keys, at, visit))
     }
 
     /// An engine with incremental garbage collection reads, too.

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use siltstone_engine::{
     BatchOp, Cursor, Durability, Engine, Entry, Error, IngestOptions, IngestReport, KeyRange,
     LogPosition, PartDependencies, PartHeader, PreparedIngestion, PreparedPart, ReadPoint, Result,
-    Timestamp, WriteBatch, forward_engine,
+    Timestamp, VisitKeys, WriteBatch, forward_engine,
 };
 
 const IDLE: u8 = 0;
@@ -180,9 +180,14 @@ impl Engine for RecordedEngine {
         self.engine.expiry(key, at)
     }
 
-    fn multi_get(&self, keys: &[&[u8]], at: Option<&ReadPoint>) -> Result<Vec<Option<Entry>>> {
+    fn multi_lookup(
+        &self,
+        keys: &[&[u8]],
+        at: Option<&ReadPoint>,
+        visit: &mut VisitKeys<'_>,
+    ) -> Result<()> {
         self.recorder.check()?;
-        self.engine.multi_get(keys, at)
+        self.engine.multi_lookup(keys, at, visit)
     }
 
     fn iter(&self) -> Result<Box<dyn Cursor>> {

@@ -8,7 +8,8 @@ use siltstone_vfs::{File, LockGuard, Mode, Vfs};
 
 /// A request: its operation, the file, and the bytes of a read or a write.
 pub struct Request<'a> {
-    /// `create`, `open`, `look up`, `list`, `remove`, `rename`, `read`, `write` or `sync`.
+    /// `create`, `open`, `look up`, `list`, `remove`, `rename`, `read`, `begin read`,
+    /// `write` or `sync`.
     pub operation: &'static str,
     /// The name of the file within its directory; empty for `list`.
     pub name: &'a str,
@@ -137,6 +138,12 @@ impl File for HookedFile {
     fn sync(&self, purpose: Purpose) -> Result<()> {
         self.call("sync", 0, 0)?;
         self.inner.sync(purpose)
+    }
+
+    fn begin_read(&self, offset: u64, bytes: u64) {
+        if self.call("begin read", offset, bytes as usize).is_ok() {
+            self.inner.begin_read(offset, bytes);
+        }
     }
 
     fn len(&self) -> Result<u64> {

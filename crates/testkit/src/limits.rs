@@ -261,6 +261,12 @@ impl Trial<'_> {
         let found = engine.multi_get(&keys, None)?.iter().flatten().count();
         holds(found == 4, "multi_get finds the live keys")?;
         holds(engine.multi_get(&[], None)?.is_empty(), "multi_get of no keys returns nothing")?;
+        let mut visited = 0;
+        engine.multi_lookup(&keys, None, &mut |_| {
+            visited += 1;
+            visited < 3
+        })?;
+        holds(visited == 3, "multi_lookup ends once the visitor is done")?;
         let too_long = vec![b'k'; MAX_KEY_BYTES + 1];
         let is_too_large = |error: &Error| matches!(error, Error::TooLarge { .. });
         let many = engine.multi_get(&[b"a", &too_long], None);

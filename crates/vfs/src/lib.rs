@@ -297,6 +297,11 @@ pub trait File: Send + Sync {
     /// do nothing.
     fn begin_sync(&self) {}
 
+    /// Starts reading a range from the device, so that a later read of it waits less. A hint, as
+    /// [`begin_sync`](File::begin_sync) is. Cost: where the bytes are in memory, that of a system
+    /// call.
+    fn begin_read(&self, _offset: u64, _bytes: u64) {}
+
     /// The fixed cost of a read request, as the number of further bytes that could be read in the
     /// same time. A reader of several pieces reads over gaps that are smaller than this. Small
     /// where a read is a copy, larger where it is a system call.

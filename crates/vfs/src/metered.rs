@@ -179,6 +179,10 @@ impl File for MeteredFile {
         self.inner.begin_sync();
     }
 
+    fn begin_read(&self, offset: u64, bytes: u64) {
+        self.inner.begin_read(offset, bytes);
+    }
+
     fn seek_cost_bytes(&self) -> u64 {
         self.inner.seek_cost_bytes()
     }

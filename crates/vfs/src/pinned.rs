@@ -160,6 +160,10 @@ impl File for Prefix {
         Ok(())
     }
 
+    fn begin_read(&self, offset: u64, bytes: u64) {
+        self.file.begin_read(offset, bytes);
+    }
+
     fn seek_cost_bytes(&self) -> u64 {
         self.file.seek_cost_bytes()
     }

@@ -17,6 +17,8 @@ pub enum Operation {
     Insert,
     /// Looks up a drawn key.
     Get,
+    /// Looks up a drawn key, with others in one call.
+    MultiGet,
     /// Looks up a missing key.
     GetMissing,
     /// Looks up a drawn key and writes it.

@@ -343,6 +343,7 @@ impl Session {
                 latencies: Latencies::default(),
                 slices: Slices::default(),
                 key: Vec::new(),
+                keys: Vec::new(),
                 batch: WriteBatch::new(),
             }
         };

@@ -15,6 +15,8 @@ use crate::trace::{Trace, Verb};
 pub(super) enum Action {
     Put,
     Get,
+    /// Read the key, with others in one call.
+    MultiGet,
     GetAndPut,
     Delete,
     /// Read the entry at the key and `nexts` entries after it.
@@ -80,6 +82,7 @@ impl RandomSource<'_> {
         match operation {
             Operation::Put | Operation::Insert => Action::Put,
             Operation::Get | Operation::GetMissing => Action::Get,
+            Operation::MultiGet => Action::MultiGet,
             Operation::ReadModifyWrite => Action::GetAndPut,
             Operation::Scan { longest } => {
                 Action::Scan { nexts: self.rng.random_range(1..=longest.max(1)) - 1 }

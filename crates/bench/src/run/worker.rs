@@ -23,6 +23,9 @@ use super::timeline::Slices;
 /// Operations between two updates of the shared counters.
 const REPORT_EVERY: u64 = 64;
 
+/// The keys of a call of `multi_get`.
+const MULTI_GET_KEYS: usize = 32;
+
 /// The last part of a wait is spent spinning, because a sleep would overshoot.
 const SPIN: Duration = Duration::from_micros(100);
 
@@ -56,6 +59,8 @@ pub(super) struct Worker<'a> {
     pub(super) latencies: Latencies,
     pub(super) slices: Slices,
     pub(super) key: Vec<u8>,
+    /// Keys of the next `multi_get`.
+    pub(super) keys: Vec<Vec<u8>>,
     pub(super) batch: WriteBatch,
 }
 
@@ -92,13 +97,17 @@ impl Worker<'_> {
             }
         }
         pass.done.fetch_add(unreported, Relaxed);
-        Ok(())
+        if self.keys.is_empty() { Ok(()) } else { self.multi_get(None) }
     }
 
     fn operation(&mut self, due: Option<Instant>) -> Result<()> {
         match self.source.next(&mut self.key) {
             Action::Put => self.put(due),
             Action::Get => self.get(due),
+            Action::MultiGet => {
+                self.keys.push(self.key.clone());
+                if self.keys.len() < MULTI_GET_KEYS { Ok(()) } else { self.multi_get(due) }
+            }
             Action::GetAndPut => {
                 self.get(due)?;
                 self.put(None)
@@ -130,6 +139,16 @@ impl Worker<'_> {
         let entry = self.engine.get(&self.key)?;
         self.latencies.record(Kind::Get, start.elapsed());
         black_box(entry);
+        Ok(())
+    }
+
+    fn multi_get(&mut self, due: Option<Instant>) -> Result<()> {
+        let keys: Vec<_> = self.keys.iter().map(Vec::as_slice).collect();
+        let start = due.unwrap_or_else(Instant::now);
+        let entries = self.engine.multi_get(&keys, None)?;
+        self.latencies.record(Kind::Get, start.elapsed());
+        black_box(entries);
+        self.keys.clear();
         Ok(())
     }
 

@@ -227,7 +227,7 @@ type Batches = Arc<Mutex<Vec<Vec<Vec<u8>>>>>;
 struct Recorder(Arc<dyn Engine>, Batches);
 
 impl Engine for Recorder {
-    forward_engine!(0: name capabilities get get_at lookup multi_get prepare clear sync iter);
+    forward_engine!(0: name capabilities get get_at lookup multi_lookup prepare clear sync iter);
     forward_engine!(0: range random_key snapshot at flush maintain compact_range);
     forward_engine!(0: set_compaction_filter set_merge_operator check_write merge_operator);
     forward_engine!(0: set_options checkpoint verify stats warnings trouble close);

@@ -15,6 +15,7 @@ mod l0_run_iter;
 mod level;
 mod merge;
 mod merged_value;
+mod multi_lookup;
 mod random;
 mod replay_filter;
 mod run_head;
@@ -240,21 +241,6 @@ impl Tree {
         let (view, at) = self.pin(point)?;
         let found = self.find_live(&view, key, at, Wanted::Expiry, || self.env.clock.now())?;
         Ok(found.map(|(_, expires_at)| expires_at))
-    }
-
-    /// The entries of `keys`, all from one view.
-    pub(crate) fn multi_get(
-        &self,
-        keys: &[&[u8]],
-        point: Option<&ReadPoint>,
-    ) -> Result<Vec<Option<Entry>>> {
-        keys.iter().try_for_each(|key| siltstone_engine::entry::check_key(key))?;
-        let (view, at) = self.pin(point)?;
-        let get = |key: &&[u8]| {
-            let found = self.find_live(&view, key, at, Wanted::Value, || self.env.clock.now())?;
-            Ok(found.map(|(value, expires_at)| Entry { value: value.into_bytes(), expires_at }))
-        };
-        keys.iter().map(get).collect()
     }
 
     /// The value of `key` in the view, if it is wanted, and when it expires, unless it is deleted,

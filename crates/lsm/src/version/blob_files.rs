@@ -71,6 +71,13 @@ impl OpenBlobs {
         self.file(reference.file)?.read_value(reference.position, version, out, purpose)
     }
 
+    /// Starts reading a value from the device.
+    pub(crate) fn begin_read(&self, reference: &BlobRef) {
+        if let Ok(file) = self.file(reference.file) {
+            file.begin_read(reference.position);
+        }
+    }
+
     fn file(&self, number: u64) -> Result<&Arc<LogFile>> {
         let at = self.0.binary_search_by_key(&number, |file| file.number());
         at.map(|at| &self.0[at]).map_err(|_| {

@@ -167,6 +167,11 @@ impl LogFile {
         self.access.prefetch(position.offset());
     }
 
+    /// Starts reading the record at `position` from the device.
+    pub(crate) fn begin_read(&self, position: Position) {
+        self.access.begin_read(position.offset(), position.expected_bytes());
+    }
+
     /// Finds the operation that wrote (`key`, `sequence`) in the record that was read from
     /// `position`.
     ///

@@ -16,6 +16,7 @@ mod l0_filters;
 mod live_options;
 mod log_rotation;
 mod merges;
+mod multi_lookup;
 mod novelsm;
 mod pmem;
 mod random_key;

@@ -177,6 +177,41 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
+    /// Replies with the strings at some keys of the selected table; as in Redis, other types read as
+    /// missing. Reads from a device overlap.
+    pub(crate) fn reply_strings(&mut self, keys: Args<'_>) -> Outcome {
+        if self.is_in_transaction() {
+            for key in keys.iter() {
+                let string = self.read_any(key)?.filter(|stored| stored.metadata.is_none());
+                self.replies.bulk_or_null(string.as_ref().map(|stored| &*stored.entry.value));
+            }
+            return Ok(());
+        }
+        let (database, replies) = (self.database(), &mut *self.replies);
+        let has_collections = database.keyspace.is_some();
+        let has_trailers = database.has_flags_trailers();
+        let stored_keys: Vec<_> = keys.iter().map(|key| database.stored_key(key)).collect();
+        let stored_keys: Vec<_> = stored_keys.iter().map(|key| &key[..]).collect();
+        let mut are_found = Vec::with_capacity(keys.len());
+        database.engine.multi_lookup(&stored_keys, None, &mut |found| {
+            are_found.push(found.is_some());
+            let is_string = |value: &&[u8]| !has_collections || Metadata::decode(value).is_none();
+            let string = found.map(|(value, _)| value).filter(is_string);
+            let without_flags =
+                |value| if has_trailers { flags_trailer::value_in(value) } else { value };
+            replies.bulk_or_null(string.map(without_flags));
+            // The client is disconnected: further reads are useless.
+            !replies.has_overflowed()
+        })?;
+        for (key, is_found) in keys.iter().zip(are_found) {
+            self.count_lookup(key, is_found);
+            if is_found && !self.session.is_no_touch {
+                self.record_access(self.session.table, key);
+            }
+        }
+        Ok(())
+    }
+
     /// Counts a hit or a miss.
     #[inline]
     fn count_lookup(&mut self, key: &[u8], is_found: bool) {

@@ -199,16 +199,7 @@ fn mget(context: &mut Context<'_>, args: Args<'_>) -> Outcome {
     // So that all values are of one moment: never one of an MSET, and not the other.
     let _guard = (args.len() > 2).then(|| context.lock_rows(args.from(1).iter()));
     context.replies.array(args.len() - 1);
-    for key in args.from(1).iter() {
-        // As in Redis, other types read as missing.
-        let stored = context.read_any(key)?.filter(|stored| stored.metadata.is_none());
-        reply_value(context, stored.map(|stored| stored.entry).as_ref())?;
-        // The client is disconnected: further reads are useless.
-        if context.replies.has_overflowed() {
-            break;
-        }
-    }
-    Ok(())
+    context.reply_strings(args.from(1))
 }
 
 /// Key-value pairs of MSET.

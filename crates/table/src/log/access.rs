@@ -229,6 +229,13 @@ impl LogAccess {
         }
     }
 
+    /// Starts reading the record at `position`, of about `expected` bytes, unless it is cached.
+    pub fn begin_read(&self, position: u64, expected: u64) {
+        if self.visit_cached(position, expected, |_| Some(())).is_none() {
+            self.file.begin_read(position, FRAGMENT_HEADER_BYTES + expected);
+        }
+    }
+
     /// Replaces `out` with the record at `position`, of about `expected` bytes. Cost: one read
     /// request of that size (two if it was too small), then one for each further block.
     ///

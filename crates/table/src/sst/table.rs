@@ -283,6 +283,15 @@ impl Table {
         }))
     }
 
+    /// Starts reading the block in which [`find`](Table::find) will search, unless it is cached.
+    pub fn begin_read(&self, key: &[u8], at_sequence: u64) {
+        let i = self.index.find(key, self.stored_sequence(at_sequence));
+        if i < self.index.blocks() && self.cached_block(i).is_none() {
+            let range = self.index.range(i);
+            self.file.begin_read(range.start, range.end - range.start);
+        }
+    }
+
     /// A stored sequence number that is before, at or after those of the entries as `sequence` is.
     #[inline]
     pub(super) fn stored_sequence(&self, sequence: u64) -> u64 {

@@ -72,7 +72,7 @@ impl Witness {
 }
 
 impl Engine for Witness {
-    forward_engine!(engine: name capabilities get get_at lookup multi_get sync iter range at);
+    forward_engine!(engine: name capabilities get get_at lookup multi_lookup sync iter range at);
     forward_engine!(engine: flush maintain changes checkpoint verify stats warnings trouble close);
     forward_engine!(engine: set_merge_operator merge_operator);
 

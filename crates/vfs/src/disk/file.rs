@@ -118,6 +118,15 @@ impl File for DiskFile {
         }
     }
 
+    /// Nothing with direct reads: the page cache is not read.
+    fn begin_read(&self, offset: u64, bytes: u64) {
+        if let Ok(open) = self.open()
+            && open.direct().is_none()
+        {
+            system::start_read(&open.file, offset, bytes);
+        }
+    }
+
     fn seek_cost_bytes(&self) -> u64 {
         SEEK_COST_BYTES
     }

@@ -373,6 +373,10 @@ impl File for EncryptedFile {
         self.content.inner.begin_sync();
     }
 
+    fn begin_read(&self, offset: u64, bytes: u64) {
+        self.content.begin_read(offset, bytes);
+    }
+
     fn seek_cost_bytes(&self) -> u64 {
         self.content.inner.seek_cost_bytes()
     }

@@ -73,6 +73,17 @@ impl Content {
         Ok(())
     }
 
+    /// Starts reading the blocks that have about `bytes` of content from `offset` on.
+    pub(super) fn begin_read(&self, offset: u64, bytes: u64) {
+        let Ok(end) = self.end() else { return };
+        let blocks = end.position.saturating_sub(HEADER_BYTES) / BLOCK_BYTES;
+        let place = u128::from(offset) * u128::from(blocks) / u128::from(end.offset.max(1));
+        // The place is an estimate: one block more on each side.
+        let first = (place as u64).min(blocks).saturating_sub(1);
+        let count = bytes / MAX_CONTENT as u64 + 3;
+        self.inner.begin_read(HEADER_BYTES + first * BLOCK_BYTES, count * BLOCK_BYTES);
+    }
+
     fn corruption(&self, offset: u64, reason: &str) -> Error {
         Error::corruption(&*self.name, offset, reason)
     }

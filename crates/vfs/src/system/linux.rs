@@ -6,6 +6,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::ptr::{self, NonNull};
 
 use rustix::fs::{
-    AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags, fallocate, fstatfs, seek, statx,
+    AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags, fadvise, fallocate, fstatfs, seek, statx,
 };
 use rustix::io::Errno;
 use rustix::mm::{
@@ -147,6 +148,11 @@ pub(crate) fn start_write_back(file: &File, start: u64, bytes: u64) {
     let _ = unsafe {
         libc::sync_file_range(file.as_raw_fd(), start, bytes, libc::SYNC_FILE_RANGE_WRITE)
     };
+}
+
+/// Starts reading a part of a file into the page cache.
+pub(crate) fn start_read(file: &File, start: u64, bytes: u64) {
+    let _ = fadvise(file, start, NonZeroU64::new(bytes), rustix::fs::Advice::WillNeed);
 }
 
 /// The maximum number of open files of the process.

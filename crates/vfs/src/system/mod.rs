@@ -13,7 +13,7 @@
 //! | call | portable form |
 //! | --- | --- |
 //! | `open_direct`, `punch_hole` | `Unsupported` |
-//! | `reserve`, `allocate`, `start_write_back` | nothing |
+//! | `reserve`, `allocate`, `start_write_back`, `start_read` | nothing |
 //! | `next_data` | every byte may be data |
 //! | `Pages::of_file` | a copy in memory; its user writes and syncs the file |
 //! | `Pages::private` | none |
@@ -47,7 +47,7 @@ pub(crate) use form::foreign_access;
 pub(crate) use form::{
     Directory, FileId, IO_ERROR_CODE, Pages, allocate, cannot_link, file_id, links, lock_holder,
     next_data, open_direct, open_file_limit, punch_hole, read_at, read_exact_at, reserve,
-    start_write_back, sync_data, write_all_at,
+    start_read, start_write_back, sync_data, write_all_at,
 };
 #[cfg(all(target_os = "linux", not(siltstone_portable)))]
 pub(crate) use linux::{free_space, page_bytes, supports_mapped_appends};

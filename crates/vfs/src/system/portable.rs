@@ -201,6 +201,9 @@ pub(crate) fn next_data(_file: &File, offset: u64) -> Option<u64> {
 /// Does nothing.
 pub(crate) fn start_write_back(_file: &File, _start: u64, _bytes: u64) {}
 
+/// Does nothing.
+pub(crate) fn start_read(_file: &File, _start: u64, _bytes: u64) {}
+
 /// Unknown.
 pub(crate) fn open_file_limit() -> Option<u64> {
     None

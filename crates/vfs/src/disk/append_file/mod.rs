@@ -290,6 +290,10 @@ impl File for AppendFile {
         self.inner.read_at(offset, buf, purpose)
     }
 
+    fn begin_read(&self, offset: u64, bytes: u64) {
+        self.inner.begin_read(offset, bytes);
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8], _purpose: Purpose) -> Result<()> {
         let mut windows = self.windows.lock();
         // Held until the bytes are marked as unsynced: the file may be closed while it has none.
