@@ -110,6 +110,9 @@ pub trait OpenTable: Checkpoint + Report + Clear {
         lookup_in_turn(keys, visit, |key, lend| self.lookup(key, at, lend))
     }
 
+    /// See [`Engine::begin_reads`]. The default does nothing.
+    fn begin_reads(&self, _keys: &[&[u8]]) {}
+
     /// The entries in `range` now, or `at` a snapshot. For an unordered engine, `range` is always
     /// all keys.
     fn cursor(&self, range: KeyRange, at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>>;
@@ -331,6 +334,10 @@ impl<T: OpenTable> Engine for LogStructuredEngine<T> {
     ) -> Result<()> {
         self.check_snapshot(at)?;
         self.table.multi_lookup(keys, at, visit)
+    }
+
+    fn begin_reads(&self, keys: &[&[u8]]) {
+        self.table.begin_reads(keys);
     }
 
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {

@@ -24,11 +24,17 @@ use std::sync::Arc;
 #[cfg(feature = "serde")]
 use serde::Serialize;
 
+use std::time::Duration;
+
 use crate::{
     ChangeCursor, ChangeOptions, CompactionFilter, Cursor, Entry, Error, IngestOptions, KeyRange,
     MergeOperator, PreparedIngestion, PreparedPart, Result, Stats, Timestamp, VerifyReport,
     WriteBatch,
 };
+
+/// A lookup that takes this long has waited for a device. A lookup in memory takes some
+/// microseconds, a read from a fast device fifty and more.
+pub const DEVICE_READ: Duration = Duration::from_micros(20);
 
 /// Receives what a lookup of a key has found: the value and when it expires. Returns whether to go
 /// on with the next key.
@@ -144,6 +150,11 @@ pub trait Engine: Send + Sync {
         })?;
         Ok(entries)
     }
+
+    /// Starts the reads of the newest entries of `keys` from a device, so that lookups that follow
+    /// wait less. A hint, for a caller whose lookups take as long as [`DEVICE_READ`]. Cost: a search
+    /// of filters and indexes per key. The default does nothing.
+    fn begin_reads(&self, _keys: &[&[u8]]) {}
 
     /// Applies `batch` atomically. An empty batch does nothing; with [`Durability::Synced`] it
     /// makes every earlier write durable.

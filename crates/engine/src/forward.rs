@@ -80,6 +80,11 @@ macro_rules! forward_engine {
             self.$field.multi_lookup(keys, at, visit)
         }
     };
+    (@one begin_reads $field:tt) => {
+        fn begin_reads(&self, keys: &[&[u8]]) {
+            self.$field.begin_reads(keys);
+        }
+    };
     (@one prepare $field:tt) => {
         fn prepare<'a>(
             &'a self,

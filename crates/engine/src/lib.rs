@@ -63,7 +63,8 @@ pub use compaction_filter::{
     CompactionFilter, FilterContent, FilterDecision, FilterPass, FilterRow,
 };
 pub use contract::{
-    Capabilities, CheckpointSink, Durability, Engine, ReadPoint, VisitKeys, lookup_in_turn,
+    Capabilities, CheckpointSink, DEVICE_READ, Durability, Engine, ReadPoint, VisitKeys,
+    lookup_in_turn,
 };
 pub use cursor::{Cursor, Forward, ForwardCursor};
 pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};

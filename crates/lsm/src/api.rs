@@ -83,6 +83,10 @@ impl OpenTable for Tree {
         self.multi_lookup(keys, at, visit)
     }
 
+    fn begin_reads(&self, keys: &[&[u8]]) {
+        self.begin_reads(keys);
+    }
+
     fn cursor(&self, range: KeyRange, at: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
         self.cursor(range, at)
     }

@@ -75,6 +75,10 @@ impl Engine for ObservedEngine {
         self.report(self.engine.multi_lookup(keys, at, visit))
     }
 
+    fn begin_reads(&self, keys: &[&[u8]]) {
+        self.engine.begin_reads(keys);
+    }
+
     /// An engine with incremental garbage collection reads, too.
     fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
         self.report(self.engine.write(batch, durability))

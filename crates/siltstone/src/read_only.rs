@@ -32,7 +32,7 @@ impl ReadOnly {
 }
 
 impl Engine for ReadOnly {
-    forward_engine!(engine: name capabilities get get_at lookup expiry multi_lookup);
+    forward_engine!(engine: name capabilities get get_at lookup expiry multi_lookup begin_reads);
     forward_engine!(engine: iter range random_key snapshot at merge_operator);
     forward_engine!(engine: checkpoint verify stats warnings trouble check_open close);
 

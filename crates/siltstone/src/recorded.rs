@@ -190,6 +190,10 @@ impl Engine for RecordedEngine {
         self.engine.multi_lookup(keys, at, visit)
     }
 
+    fn begin_reads(&self, keys: &[&[u8]]) {
+        self.engine.begin_reads(keys);
+    }
+
     fn iter(&self) -> Result<Box<dyn Cursor>> {
         self.recorder.check()?;
         self.engine.iter()

@@ -15,9 +15,9 @@
 //! affects only the time.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use siltstone_engine::{ReadPoint, Result, VisitKeys};
+use siltstone_engine::{DEVICE_READ, ReadPoint, Result, VisitKeys};
 use siltstone_structures::{BloomProbe, hash64};
 use siltstone_table::Kind;
 
@@ -26,9 +26,6 @@ use crate::blob_ref::BlobRef;
 use crate::version::{L0Run, LogFile, TableFile, Wanted};
 use crate::view::View;
 
-/// A lookup that takes this long has waited for a device. A lookup in memory takes some
-/// microseconds, a read from a fast device fifty and more.
-const DEVICE_READ: Duration = Duration::from_micros(20);
 /// The keys whose reads are started together.
 const KEYS_AHEAD: usize = 128;
 
@@ -64,6 +61,14 @@ impl Tree {
             }
         }
         Ok(())
+    }
+
+    /// See [`siltstone_engine::Engine::begin_reads`].
+    pub(crate) fn begin_reads(&self, keys: &[&[u8]]) {
+        // Their lookups report errors.
+        if let Ok((view, at)) = self.pin(None) {
+            begin_reads(&view, keys, at);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::authorize::authorize;
 use super::context::Context;
-use super::definition::{Definition, IMMEDIATE, NO_MULTI, PUSHES};
+use super::definition::{Definition, IMMEDIATE, NO_MULTI, PUSHES, READ};
 use super::failure::{self, Failure, Outcome, wrong_arity};
 use super::queued::QueuedCommand;
 use super::session::{Call, ReplyMode, Session};
@@ -72,6 +72,9 @@ pub(crate) fn execute(
     let now = Instant::now();
     let duration = now - began;
     batcher.clock = now;
+    if found.is_some_and(|command| TABLE.index[command].has(READ)) {
+        batcher.note_read(duration);
+    }
     let is_job = session.parked.as_ref().is_some_and(|parked| parked.is_job);
     if let Some(command) = found.filter(|_| ended != CallOutcome::Rejected && !is_queued) {
         match is_job {

@@ -75,14 +75,16 @@ impl CommandIndex {
         self.joins_groups[command] && self.definitions[command].takes(args.len())
     }
 
-    /// Whether a group may begin with a call: one on a collection, or one that writes. Reads of
-    /// strings share nothing, and SETs without options a batch of their own.
+    /// Whether a group may begin with a call: one on a collection, or one that writes. SETs without
+    /// options share a batch of their own, and reads of strings nothing but the time for which they
+    /// wait for a device, if they do.
     #[inline]
-    pub(super) fn may_begin_group(&self, command: usize, args: Args<'_>) -> bool {
+    pub(super) fn may_begin_group(&self, command: usize, args: Args<'_>, waits: bool) -> bool {
         let definition = &self.definitions[command];
         self.may_join_group(command, args)
             && match definition.group {
-                "string" => definition.has(WRITE) && !(definition.name == "set" && args.len() == 3),
+                "string" if definition.has(WRITE) => definition.name != "set" || args.len() != 3,
+                "string" => waits,
                 _ => true,
             }
     }

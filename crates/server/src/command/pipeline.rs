@@ -21,7 +21,9 @@
 //! one, so that each gets its own error. Observers see each command alone, so there are no groups
 //! while there are any.
 //!
-//! Reads have groups of their own, which share their locks with other reads. The commands of a
+//! Reads have groups of their own, which share their locks with other reads. If reads have waited for
+//! a device in the last iteration, those of strings are in groups, too, and a group starts the reads
+//! of all its keys first. The commands of a
 //! connection end there before a read that has to take expired fields out of a count. If it is the
 //! first one, they run one by one.
 //!
@@ -44,6 +46,7 @@ use crate::metrics::CallOutcome;
 use crate::resp::lookahead::Lookahead;
 use crate::resp::{Args, Limits, Replies};
 use crate::shared::Shared;
+use crate::store::Database;
 use crate::store::command_groups::{CommandGroup, Part};
 use crate::store::group_writes::GroupWrites;
 use crate::store::write_batcher::WriteBatcher;
@@ -77,7 +80,9 @@ pub(crate) fn join_group(
         return false;
     }
     let Some(number) = TABLE.index.find(&args[0]) else { return false };
-    if !TABLE.index.may_begin_group(number, args) || !is_allowed(shared, session, batcher) {
+    if !TABLE.index.may_begin_group(number, args, batcher.waits_for_device)
+        || !is_allowed(shared, session, batcher)
+    {
         return false;
     }
     answer_batched_sets(shared, session, replies, batcher);
@@ -161,6 +166,9 @@ fn run_together(
         false => database.locks.each(&mut group.stripes),
     };
     writes.is_read_only = group.is_read_only;
+    if group.is_read_only && batcher.waits_for_device {
+        begin_reads(database, group, members);
+    }
     let stopped = clock::stop();
     let mut durations = Vec::with_capacity(group.lookahead.requests().len());
     let CommandGroup { lookahead, parts, .. } = group;
@@ -211,6 +219,22 @@ fn run_together(
     serve::serve_ready_keys(shared, batcher);
 }
 
+/// Starts the reads of the strings and the metadata at the keys of a group from the device.
+fn begin_reads(database: &Database, group: &CommandGroup, members: &mut impl Members) {
+    let CommandGroup { lookahead, parts, .. } = group;
+    let mut keys = Vec::with_capacity(lookahead.requests().len());
+    for part in parts {
+        let Some(member) = members.get(part.connection) else { continue };
+        for request in &lookahead.requests()[part.requests.clone()] {
+            let key = lookahead.args(request, member.input).get(1).unwrap_or_default();
+            keys.push(database.stored_key(key).into_owned());
+        }
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    database.engine.begin_reads(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>());
+}
+
 /// Runs commands of one connection against the writes of the group, and measures each. The batcher's
 /// clock is the time at which the last one ended.
 fn run_part(
@@ -250,7 +274,11 @@ fn run_part(
         }
         answer(shared, context.session, context.replies, start, ReplyMode::On, outcome, false);
         let now = Instant::now();
-        durations.push(now - context.batcher.clock);
+        let duration = now - context.batcher.clock;
+        durations.push(duration);
+        if is_read_only {
+            context.batcher.note_read(duration);
+        }
         context.batcher.clock = now;
         (part.ran, part.end) = (part.ran + 1, request.end);
         // The others wait until these replies are sent.

@@ -57,7 +57,7 @@ impl GroupTable {
 }
 
 impl Engine for GroupTable {
-    forward_engine!(engine: name capabilities get get_at lookup expiry multi_lookup prepare clear);
+    forward_engine!(engine: name capabilities get get_at lookup expiry multi_lookup begin_reads prepare clear);
     forward_engine!(engine: sync iter range random_key snapshot at flush maintain compact_range);
     forward_engine!(engine: set_compaction_filter set_merge_operator check_write merge_operator);
     forward_engine!(engine: set_options changes checkpoint verify stats warnings trouble close);

@@ -10,9 +10,9 @@
 //! worker has synced it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use siltstone_engine::{Error, Result, WriteBatch};
+use siltstone_engine::{DEVICE_READ, Error, Result, WriteBatch};
 
 use super::Database;
 use super::command_groups::CommandGroups;
@@ -32,6 +32,10 @@ pub(crate) struct WriteBatcher {
     /// Outcome per batch of this iteration; the open batch has none yet.
     outcomes: Vec<Result<(), Arc<Error>>>,
     written: Vec<bool>,
+    /// Reads have waited for a device in the last iteration.
+    pub(crate) waits_for_device: bool,
+    /// In this one.
+    has_waited: bool,
     /// Time up to which command latencies have been recorded.
     pub(crate) clock: Instant,
     pub(crate) samples: Samples,
@@ -95,6 +99,8 @@ impl WriteBatcher {
             table: 0,
             outcomes: Vec::new(),
             written: vec![false; tables],
+            waits_for_device: false,
+            has_waited: false,
             clock: Instant::now(),
             samples: Samples::default(),
             scratch: WriteBatch::new(),
@@ -210,8 +216,15 @@ impl WriteBatcher {
         outcome
     }
 
+    /// Notes how long a command that reads has taken.
+    #[inline]
+    pub(crate) fn note_read(&mut self, duration: Duration) {
+        self.has_waited |= duration >= DEVICE_READ;
+    }
+
     /// Ends the iteration, once all replies are written.
     pub(crate) fn finish_iteration(&mut self) {
+        self.waits_for_device = std::mem::take(&mut self.has_waited);
         self.outcomes.clear();
         self.written.fill(false);
         shrink(&mut self.scratch);

@@ -270,6 +270,30 @@ fn clients_of_a_group_get_the_replies_of_single_commands() {
 }
 
 #[test]
+fn reads_of_several_clients_that_wait_for_a_device_are_started_together() {
+    let server = one_worker();
+    let mut clients = [server.client(), server.client(), server.client()];
+    clients[0].expect(&[("SET a 1", "+OK"), ("HSET h f v", ":1"), ("SET c 3", "+OK")]);
+    let commands = [&["GET a", "STRLEN c"][..], &["HGET h f"], &["GET none"]].map(lines);
+    let replies = [&["\"1\"", ":1"][..], &["\"v\""], &["nil"]].map(lines);
+    assert_eq!(in_one_iteration(&server, &mut clients, &commands), replies);
+    assert!(server.engine.begun_reads.lock().is_empty());
+    server.engine.slow_reads.store(true, SeqCst);
+    // The first reads that wait show that there is a device.
+    assert_eq!(in_one_iteration(&server, &mut clients, &commands), replies);
+    // Between them the worker serves others, whose reads do not wait.
+    let mut other = server.client();
+    eventually("reads are started", || {
+        other.call("GET a");
+        send(&mut clients[0], &commands[0]);
+        let got: Vec<_> = commands[0].iter().map(|_| clients[0].read()).collect();
+        assert_eq!(got, replies[0]);
+        let begun = server.engine.begun_reads.lock();
+        begun.iter().any(|keys| *keys == [b"a".to_vec(), b"c".to_vec()])
+    });
+}
+
+#[test]
 fn monitor_that_begins_in_the_iteration_of_a_group_shows_its_commands() {
     let server = one_worker();
     let mut clients = [server.client(), server.client(), server.client()];

@@ -29,6 +29,10 @@ pub struct MapEngine {
     pub disk_full: AtomicBool,
     /// Each sync takes 5 ms.
     pub slow_syncs: AtomicBool,
+    /// Each lookup takes 1 ms.
+    pub slow_reads: AtomicBool,
+    /// The keys of each call of `begin_reads`.
+    pub begun_reads: Mutex<Vec<Vec<Vec<u8>>>>,
 }
 
 fn fault(operation: &'static str, kind: std::io::ErrorKind) -> Error {
@@ -55,8 +59,15 @@ impl Engine for MapEngine {
 
     fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
         siltstone_engine::entry::check_key(key)?;
+        if self.slow_reads.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let now = SystemClock.now();
         Ok(self.map.read().get(key).filter(|entry| !entry.is_expired(now)).cloned())
+    }
+
+    fn begin_reads(&self, keys: &[&[u8]]) {
+        self.begun_reads.lock().push(keys.iter().map(|key| key.to_vec()).collect());
     }
 
     fn write(&self, batch: &WriteBatch, _durability: Durability) -> Result<()> {

@@ -358,7 +358,7 @@ impl TransactionManager {
 
 // Everything is forwarded except `as_any`, whose writes would bypass validation.
 impl Engine for TransactionManager {
-    forward_engine!(engine: name capabilities get get_at lookup expiry multi_lookup);
+    forward_engine!(engine: name capabilities get get_at lookup expiry multi_lookup begin_reads);
     forward_engine!(engine: sync iter range random_key snapshot at);
     forward_engine!(engine: flush compact_range set_compaction_filter set_options checkpoint);
     forward_engine!(engine: check_write changes set_merge_operator merge_operator);
