@@ -2,11 +2,12 @@
 //!
 //! A check reads each blob once, however many backups name it, and compares it with its hash.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use siltstone_engine::{Error, Result};
 
-use crate::repository::Repository;
+use crate::blobs::{self, Unusable};
+use crate::repository::{Backup, Repository};
 
 /// The result of [`Repository::check`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,40 +52,40 @@ impl Repository {
     /// I/O errors. Damage is not an error; it is in the report.
     pub fn check(&self, progress: &mut dyn FnMut(u64)) -> Result<CheckReport> {
         let _lock = self.lock()?;
-        let blobs = self.blobs()?;
+        let storage = self.storage.as_ref();
         let mut report = CheckReport::default();
-        let (mut intact, mut damaged) = (BTreeSet::new(), BTreeSet::new());
-        let mut done = 0;
+        let mut readable = Vec::new();
         for id in self.ids()? {
-            let manifest = match self.backup(&id) {
-                Ok(backup) => backup.manifest,
+            match self.backup(&id) {
+                Ok(backup) => readable.push(backup),
                 Err(error) if error.is_corruption() => {
                     let reasons = vec![error.to_string()];
                     report.damaged.push(DamagedBackup { id, reasons });
-                    continue;
                 }
                 Err(error) => return Err(error),
-            };
+            }
+        }
+        let files = readable.iter().flat_map(|backup| &backup.manifest.files);
+        let hashes: BTreeSet<&String> = files.flat_map(|file| &file.blobs).collect();
+        let hashes: Vec<String> = hashes.into_iter().cloned().collect();
+        let mut unusable = BTreeMap::new();
+        for (hash, content) in hashes.iter().zip(blobs::read_each(storage, hashes.clone())) {
+            match content? {
+                Ok(content) => {
+                    report.blobs += 1;
+                    report.bytes += content.len() as u64;
+                    progress(report.bytes);
+                }
+                Err(reason) => drop(unusable.insert(hash.as_str(), reason)),
+            }
+        }
+        for Backup { id, manifest } in readable {
             let mut reasons = Vec::new();
             for file in &manifest.files {
                 for hash in &file.blobs {
-                    if !intact.contains(hash) && !damaged.contains(hash) {
-                        match blobs.read(hash) {
-                            Ok(content) => {
-                                report.blobs += 1;
-                                done += content.len() as u64;
-                                progress(done);
-                                intact.insert(hash.clone());
-                            }
-                            Err(error) if error.is_corruption() => {
-                                damaged.insert(hash.clone());
-                            }
-                            Err(error) => return Err(error),
-                        }
-                    }
-                    if damaged.contains(hash) {
-                        let state = if blobs.contains(hash) { "damaged" } else { "missing" };
-                        reasons.push(format!("{}: {} is {state}", file.path, blobs.path(hash)));
+                    if let Some(reason) = unusable.get(hash.as_str()) {
+                        let blob = blobs::display(storage, hash);
+                        reasons.push(format!("{}: {blob} is {reason}", file.path));
                     }
                 }
             }
@@ -93,8 +94,8 @@ impl Repository {
                 false => report.damaged.push(DamagedBackup { id, reasons }),
             }
         }
-        report.bytes = done;
-        report.damaged_blobs = damaged.into_iter().filter(|hash| blobs.contains(hash)).collect();
+        let damaged = unusable.into_iter().filter(|&(_, reason)| reason == Unusable::Damaged);
+        report.damaged_blobs = damaged.map(|(hash, _)| hash.to_owned()).collect();
         Ok(report)
     }
 
@@ -105,7 +106,10 @@ impl Repository {
     /// I/O errors.
     pub fn set_aside(&self, report: &CheckReport) -> Result<()> {
         let _lock = self.lock()?;
-        self.blobs()?.set_aside(&report.damaged_blobs)
+        for hash in &report.damaged_blobs {
+            blobs::set_aside(self.storage.as_ref(), hash)?;
+        }
+        self.storage.sync()
     }
 
     /// Removes all backups but the newest `count`, and the blobs that only they need.
@@ -126,7 +130,7 @@ impl Repository {
         }
         // Manifests first: a blob is never missing in a backup that is listed.
         self.remove(&ids)?;
-        let (blobs, bytes) = self.blobs()?.retain(|hash| needed.contains(hash))?;
+        let (blobs, bytes) = blobs::retain(self.storage.as_ref(), |hash| needed.contains(hash))?;
         Ok(Removal { backups: ids, blobs, bytes })
     }
 }

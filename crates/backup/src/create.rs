@@ -12,7 +12,6 @@ use siltstone::Db;
 use siltstone_engine::{Error, Result};
 use siltstone_vfs::{Disk, LockGuard, Mode, Vfs};
 
-use crate::blobs::Blobs;
 use crate::manifest::{BackupFile, Manifest};
 use crate::repository::Repository;
 
@@ -103,19 +102,18 @@ impl Repository {
                 file.blobs = stored.hashes;
             }
         }
-        self.finish(&mut blobs, store, taken_at, files, report)
+        self.finish(store, taken_at, files, report)
     }
 
     /// Makes the blobs durable and adds the manifest.
     fn finish(
         &self,
-        blobs: &mut Blobs,
         store: String,
         taken_at: u64,
         files: Vec<(Arc<dyn Vfs>, BackupFile)>,
         report: BackupReport,
     ) -> Result<BackupReport> {
-        blobs.sync()?;
+        self.storage.sync()?;
         let files = files.into_iter().map(|(_, file)| file).collect();
         let manifest = Manifest::new(store, taken_at, files);
         let id = self.add(&manifest)?;

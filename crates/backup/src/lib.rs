@@ -16,9 +16,10 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`storage`] | where a repository lies: a directory, or an object store |
 //! | [`manifest`] | the file that names the files of one backup |
-//! | [`blobs`] | the content of files, by hash |
-//! | [`repository`] | the directory: format, lock, list of backups |
+//! | `blobs` | the content of files, by hash |
+//! | [`repository`] | the format, lock, list of backups |
 //! | [`create`] | taking a backup |
 //! | [`restore`] | restoring a backup to a new directory |
 //! | [`check`] | reading everything and comparing hashes; removing old backups |
@@ -28,14 +29,16 @@
 //! - A blob is removed only after the manifests that name it, and only under the lock.
 //! - A restored file has the hashes that its manifest names, or the restore fails.
 
-pub mod blobs;
+mod blobs;
 pub mod check;
 pub mod create;
 pub mod manifest;
 pub mod repository;
 pub mod restore;
+pub mod storage;
 
 pub use check::{CheckReport, DamagedBackup, Removal};
 pub use create::BackupReport;
 pub use manifest::{BackupFile, Manifest};
 pub use repository::{Backup, Repository};
+pub use storage::Storage;
