@@ -36,6 +36,7 @@ pub mod manifest;
 pub mod repository;
 pub mod restore;
 pub mod storage;
+mod utc;
 
 pub use check::{CheckReport, DamagedBackup, Removal};
 pub use create::BackupReport;

@@ -10,6 +10,7 @@ use siltstone_vfs::{LockGuard, Vfs};
 use crate::blobs::Blobs;
 use crate::manifest::Manifest;
 use crate::storage::{self, Directory, Storage, is_partial};
+use crate::utc::utc;
 
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT: &str = "siltstone backups 1\n";
@@ -78,8 +79,13 @@ impl Repository {
     /// # Errors
     /// As from it.
     pub fn open_in(storage: Arc<dyn Storage>) -> Result<Self> {
+        let format = storage.read(FORMAT_FILE)?;
+        Self::with_format(storage, format)
+    }
+
+    fn with_format(storage: Arc<dyn Storage>, format: Option<Vec<u8>>) -> Result<Self> {
         let refused = |reason: String| Error::Refused { path: storage.name(), reason };
-        let Some(found) = storage.read(FORMAT_FILE)? else {
+        let Some(found) = format else {
             return Err(refused("it is no repository of backups: it has no file FORMAT".into()));
         };
         if found != FORMAT.as_bytes() {
@@ -96,19 +102,21 @@ impl Repository {
     /// # Errors
     /// As from it.
     pub fn open_or_create_in(storage: Arc<dyn Storage>) -> Result<Self> {
-        if storage.read(FORMAT_FILE)?.is_none() {
-            storage.list("", &mut |file| match is_ours(file.path) {
-                true => Ok(()),
-                false => Err(Error::Refused {
-                    path: storage.name(),
-                    reason: format!(
-                        "a repository of backups needs an empty directory; this one has {:?}",
-                        file.path
-                    ),
-                }),
-            })?;
-            create(storage.as_ref())?;
+        let format = storage.read(FORMAT_FILE)?;
+        if format.is_some() {
+            return Self::with_format(storage, format);
         }
+        storage.list("", &mut |file| match is_ours(file.path) {
+            true => Ok(()),
+            false => Err(Error::Refused {
+                path: storage.name(),
+                reason: format!(
+                    "a repository of backups needs an empty directory; this one has {:?}",
+                    file.path
+                ),
+            }),
+        })?;
+        create(storage.as_ref())?;
         Self::open_in(storage)
     }
 
@@ -222,40 +230,4 @@ fn is_ours(path: &str) -> bool {
 /// The path of a manifest.
 fn path(id: &str) -> String {
     format!("{BACKUPS}/{id}")
-}
-
-/// A UTC time such as `20261126T053000Z`.
-///
-/// Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
-fn utc(seconds: u64) -> String {
-    let (days, time) = (seconds / 86_400, seconds % 86_400);
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::utc;
-
-    #[test]
-    fn times_are_formatted_in_utc() {
-        for (seconds, expected) in [
-            (0, "19700101T000000Z"),
-            (951_782_399, "20000228T235959Z"),
-            (951_782_400, "20000229T000000Z"),
-            (1_795_671_000, "20261126T053000Z"),
-            (4_107_542_400, "21000301T000000Z"),
-        ] {
-            assert_eq!(utc(seconds), expected);
-        }
-    }
 }

@@ -1,12 +1,12 @@
 //! `backup`, `restore` and `backups`: incremental backups in a repository.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
 use serde_json::json;
 use siltstone::{CLUSTER_ORIGIN, Db};
-use siltstone_backup::{BackupReport, CheckReport, Repository};
+use siltstone_backup::{BackupReport, CheckReport, Repository, Storage, storage};
 use siltstone_server::TakeBackup;
 
 use crate::outcome::{CommandResult, Failure, Outcome};
@@ -16,14 +16,17 @@ use indicatif::HumanBytes;
 
 /// Back up a store into a repository: the first time all of it, then what is new
 ///
-/// A repository is a directory that holds any number of backups, and stores equal content once. The
-/// backup appears when it is complete and durable; a command that is killed leaves the earlier ones
+/// A repository holds any number of backups, and stores equal content once. It is a directory, or lies
+/// in an object store: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX, with
+/// credentials from environment variables such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+/// AWS_REGION and AWS_ENDPOINT, GOOGLE_SERVICE_ACCOUNT, or AZURE_STORAGE_ACCOUNT_NAME and
+/// AZURE_STORAGE_ACCOUNT_KEY. The backup appears when it is complete and durable; a command that is killed leaves the earlier ones
 /// as they were. A node of a cluster is backed up while it runs: see siltstone cluster backup.
 #[derive(Args)]
 pub(crate) struct Backup {
     /// The directory of the store
     dir: PathBuf,
-    /// The directory of the repository, created if it is missing or empty
+    /// The directory or URL of the repository, created if it is missing or empty
     repository: PathBuf,
     /// Check every byte of the store first, and back up only an intact one
     #[arg(long)]
@@ -41,7 +44,7 @@ pub(crate) struct Backup {
 /// Each file is compared with its hash. The store appears when it is complete and durable.
 #[derive(Args)]
 pub(crate) struct Restore {
-    /// The directory of the repository
+    /// The directory or URL of the repository
     repository: PathBuf,
     /// The directory of the new store or node, which must not exist
     dir: PathBuf,
@@ -55,7 +58,7 @@ pub(crate) struct Restore {
 /// Exit status 1 if --check finds that a backup cannot be restored.
 #[derive(Args)]
 pub(crate) struct Backups {
-    /// The directory of the repository
+    /// The directory or URL of the repository
     repository: PathBuf,
     /// Read everything and compare it with its hash
     #[arg(long, conflicts_with = "keep")]
@@ -116,13 +119,13 @@ impl Backup {
 
 /// Takes backups of what is served, by `take`, and reports the outcome on the standard error stream.
 pub(crate) fn of_served(
-    repository: Repository,
+    repository: ServedRepository,
     keep: Option<u32>,
     take: impl Fn(&Repository) -> siltstone::Result<BackupReport> + Send + Sync + 'static,
 ) -> TakeBackup {
     Arc::new(move || {
-        let taken = take(&repository);
-        let kept = taken.and_then(|report| {
+        let kept = repository.open().and_then(|repository| {
+            let report = take(&repository)?;
             let (id, new) = (&report.id, HumanBytes(report.new_bytes));
             eprintln!(
                 "backup {id}: {} files, {}; new: {new}",
@@ -133,6 +136,45 @@ pub(crate) fn of_served(
         });
         kept.inspect_err(|error| eprintln!("the backup failed: {error}"))
     })
+}
+
+/// The repository of a server. An object store that cannot be reached does not keep the server from
+/// starting: the repository is opened beside it, or by the first backup that can.
+#[derive(Clone)]
+pub(crate) struct ServedRepository {
+    storage: Arc<dyn Storage>,
+    opened: Arc<Mutex<Option<Arc<Repository>>>>,
+}
+
+impl ServedRepository {
+    /// The repository at `place`, a directory or a URL.
+    ///
+    /// # Errors
+    /// Those of a directory that is no repository, and of an invalid URL.
+    pub(crate) fn at(place: &Path) -> siltstone::Result<Self> {
+        let storage = storage::at(place, true)?;
+        let repository = ServedRepository { storage, opened: Arc::default() };
+        if !storage::is_url(place) {
+            repository.open()?;
+            return Ok(repository);
+        }
+        let served = repository.clone();
+        std::thread::spawn(move || {
+            if let Err(error) = served.open() {
+                eprintln!("the repository cannot be used: {error}\n(each backup tries again)");
+            }
+        });
+        Ok(repository)
+    }
+
+    fn open(&self) -> siltstone::Result<Arc<Repository>> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(repository) = &*opened {
+            return Ok(repository.clone());
+        }
+        let repository = Arc::new(Repository::open_or_create_in(self.storage.clone())?);
+        Ok(opened.insert(repository).clone())
+    }
 }
 
 impl Restore {

@@ -71,6 +71,9 @@ impl From<Error> for Failure {
             _ if error.is_disk_full() => Failure::Store(format!(
                 "{text}\n(earlier writes are safe and readable; free some space to continue writing)"
             )),
+            Error::Locked { ref path, .. } if path.contains("://") => Failure::Store(format!(
+                "{text}\n(wait until that process has ended; if it was killed, its lock ends after 10 minutes)"
+            )),
             Error::Locked { .. } => Failure::Store(format!(
                 "{text}\n(if `siltstone serve` has it open, use a client: `redis-cli -p PORT get KEY`)"
             )),

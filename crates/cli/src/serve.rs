@@ -158,7 +158,8 @@ pub(crate) struct Serve {
     #[arg(long, default_value_t = 0)]
     threads: usize,
     /// Back the store up into this repository, incrementally, when a client sends BGSAVE; clients
-    /// are served meanwhile. A node of a replicated table backs up the whole cluster
+    /// are served meanwhile. It is a directory or a URL such as s3://bucket/prefix: see siltstone
+    /// backup --help. A node of a replicated table backs up the whole cluster
     #[arg(long, value_name = "REPOSITORY")]
     backup: Option<PathBuf>,
     /// Also take a backup each time that this much time has passed since the last, e.g. 1h

@@ -11,15 +11,10 @@ use parking_lot::Mutex;
 use siltstone_engine::{Purpose, Result};
 use siltstone_vfs::{LockGuard, Mode, Vfs};
 
+use super::lock_names::LOCK;
 use super::{Contents, ListedFile, Storage};
 
-const LOCK: &str = "LOCK";
 const PARTIAL: &str = ".partial";
-
-/// Whether the file is the lock.
-pub(crate) fn is_lock(path: &str) -> bool {
-    path == LOCK
-}
 
 /// Whether an interrupted write has left the file.
 pub(crate) fn is_partial(path: &str) -> bool {

@@ -11,6 +11,9 @@
 //!   file that a list has shown.
 
 mod directory;
+mod lock_names;
+#[cfg(feature = "object-store")]
+pub mod objects;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +21,8 @@ use std::sync::Arc;
 use siltstone_engine::Result;
 use siltstone_vfs::{Disk, LockGuard};
 
-pub(crate) use directory::{Directory, is_lock, is_partial};
+pub(crate) use directory::{Directory, is_partial};
+pub(crate) use lock_names::is_lock;
 
 /// The files of a repository. A path is a name, or names with slashes between them.
 pub trait Storage: Send + Sync {
@@ -103,11 +107,31 @@ impl std::fmt::Debug for ListedFile<'_> {
     }
 }
 
-/// The storage at a directory, which may be created.
+/// The storage at `place`: a directory, which may be created, or a URL, of which nothing is requested.
 ///
 /// # Errors
-/// I/O errors.
-pub(crate) fn at(place: &Path, is_created: bool) -> Result<Arc<dyn Storage>> {
+/// `Refused` and `Invalid` for a URL that this program cannot use; I/O errors.
+pub fn at(place: &Path, is_created: bool) -> Result<Arc<dyn Storage>> {
+    if let Some(url) = place.to_str().filter(|_| is_url(place)) {
+        return at_url(url);
+    }
     let disk = if is_created { Disk::create(place)? } else { Disk::open(place)? };
     Ok(Arc::new(Directory::new(Arc::new(disk))))
+}
+
+/// Whether `place` is a URL and no directory.
+pub fn is_url(place: &Path) -> bool {
+    place.to_str().is_some_and(|place| place.contains("://"))
+}
+
+#[cfg(feature = "object-store")]
+fn at_url(url: &str) -> Result<Arc<dyn Storage>> {
+    Ok(Arc::new(objects::ObjectStorage::open(url)?))
+}
+
+#[cfg(not(feature = "object-store"))]
+fn at_url(_: &str) -> Result<Arc<dyn Storage>> {
+    let reason = "this program was built without object stores: take one of the release packages, \
+                  or build it by `cargo build --release -p siltstone-cli --features object-store`";
+    Err(siltstone_engine::Error::Invalid(reason.into()))
 }

@@ -89,8 +89,8 @@ impl Serve {
         &self,
         checkpointer: Arc<OnceLock<NodeCheckpointer>>,
     ) -> Result<Option<BackupOptions>, Failure> {
-        let Some(path) = &self.backup else { return Ok(None) };
-        let repository = Repository::open_or_create(path)?;
+        let Some(place) = &self.backup else { return Ok(None) };
+        let repository = backup::ServedRepository::at(place)?;
         let take = move |repository: &Repository| {
             let Some(node) = checkpointer.get() else { return Err(siltstone::Error::Closed) };
             let checkpoint = |target: &Path| node.checkpoint(target);
