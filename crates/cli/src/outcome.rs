@@ -52,8 +52,8 @@ impl From<Error> for Failure {
             _ if error.is_corruption() => Failure::Store(format!(
                 "{text}\n(`siltstone verify DIR` lists the damage; `siltstone repair DIR` repairs it as far as possible)"
             )),
-            Error::Io { kind: ErrorKind::PermissionDenied, operation, .. }
-                if !matches!(operation, "bind to" | "listen on") =>
+            Error::Io { kind: ErrorKind::PermissionDenied, operation, ref file, .. }
+                if !matches!(operation, "bind to" | "listen on") && !file.contains("://") =>
             {
                 Failure::Store(format!(
                     "{text}\n(reading a store needs read permission for its directory and everything in it, writing also \

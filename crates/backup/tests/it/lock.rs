@@ -105,6 +105,32 @@ fn holder_that_cannot_renew_its_lock_adds_and_removes_nothing() {
 }
 
 #[test]
+fn lock_survives_renewals_that_fail_for_a_while() {
+    for fault in [Fault::Matching("PUT shop/locks/exclusive"), Fault::Matching("/exclusive")] {
+        let fixture = Fixture::in_objects();
+        fixture.write(0, 100);
+        fixture.repository();
+        let store = fixture.objects();
+        let times = LockTimes { renewal: Duration::from_millis(5), ..LockTimes::default() };
+        let repository = Repository::open_in(storage_with(store, times)).unwrap();
+        let mut is_first = true;
+        let taken = repository.back_up(&fixture.db, &mut |_, _| {
+            if std::mem::take(&mut is_first) {
+                store.set_fault(Some(fault.clone()));
+                let mut failed = 0;
+                while failed < 3 {
+                    let requests = store.take_requests();
+                    failed += requests.iter().filter(|r| *r == "PUT shop/locks/exclusive").count();
+                    std::thread::yield_now();
+                }
+                store.set_fault(None);
+            }
+        });
+        taken.unwrap();
+    }
+}
+
+#[test]
 fn lock_is_renewed_while_it_is_held() {
     let fixture = Fixture::in_objects();
     fixture.write(0, 100);

@@ -21,16 +21,18 @@ use super::failure::{Cause, Failed};
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 /// The time after which no further attempt begins.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(2 * 60);
-const MAX_RETRIES: usize = 8;
+/// With the backoff about 20 s.
+const MAX_RETRIES: usize = 20;
+const MIN_BACKOFF: Duration = Duration::from_millis(500);
 /// What S3 removes in one request.
-const MAX_REMOVALS: usize = 1000;
+pub(super) const MAX_REMOVALS: usize = 1000;
 /// The time of a request with all its attempts.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(4 * 60);
 
 /// When and how often requests are repeated.
 pub(super) fn retry() -> RetryConfig {
     RetryConfig {
-        backoff: BackoffConfig::default(),
+        backoff: BackoffConfig { init_backoff: MIN_BACKOFF, ..BackoffConfig::default() },
         max_retries: MAX_RETRIES,
         retry_timeout: RETRY_TIMEOUT,
     }
@@ -114,23 +116,22 @@ impl Objects {
         }
     }
 
-    /// Removes objects. Those that are missing are no error: an earlier attempt removed them.
+    /// Removes up to [`MAX_REMOVALS`] objects. Those that are missing are no error: an earlier
+    /// attempt removed them.
     pub(super) async fn remove(&self, paths: &[String]) -> Result<()> {
-        for paths in paths.chunks(MAX_REMOVALS) {
-            let locations: Vec<_> = paths.iter().map(|path| Ok(self.location(path))).collect();
-            let mut removals = self.store.delete_stream(stream::iter(locations).boxed());
-            let removed = async {
-                while let Some(removal) = removals.next().await {
-                    match removal {
-                        Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
-                        Err(failure) => return Err(failure),
-                    }
+        let Some(first) = paths.first() else { return Ok(()) };
+        let locations: Vec<_> = paths.iter().map(|path| Ok(self.location(path))).collect();
+        let mut removals = self.store.delete_stream(stream::iter(locations).boxed());
+        let removed = async {
+            while let Some(removal) = removals.next().await {
+                match removal {
+                    Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                    Err(failure) => return Err(failure),
                 }
-                Ok(())
-            };
-            self.bounded("remove", &paths[0], removed).await?;
-        }
-        Ok(())
+            }
+            Ok(())
+        };
+        Ok(self.bounded("remove", first, removed).await?)
     }
 
     /// Copies an object to a new name, and removes the old one.

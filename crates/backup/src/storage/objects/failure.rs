@@ -43,6 +43,7 @@ pub(super) enum Cause {
     WrongCredentials,
     NoPermission,
     WrongClock,
+    NoTls,
     Unreachable,
     Timeout,
     Other,
@@ -75,6 +76,7 @@ impl Failed {
             (_, StoreError::Unauthenticated { .. }) => Cause::WrongCredentials,
             (_, StoreError::PermissionDenied { .. }) => Cause::NoPermission,
             _ if text.contains(METADATA_ADDRESS) => Cause::NoCredentials,
+            _ if innermost(failure).contains("URL scheme is not allowed") => Cause::NoTls,
             _ => match connection_failure(failure) {
                 Some(HttpErrorKind::Connect) => Cause::Unreachable,
                 Some(HttpErrorKind::Timeout) => Cause::Timeout,
@@ -86,11 +88,12 @@ impl Failed {
 
 impl From<Failed> for Error {
     fn from(failed: Failed) -> Self {
-        let text = failed.failure.as_ref().map(StoreError::to_string).unwrap_or_default();
-        let code = match code(&text) {
+        let reply = failed.failure.as_ref().map(StoreError::to_string).unwrap_or_default();
+        let code = match code(&reply) {
             "" => String::new(),
             code => format!(" ({code})"),
         };
+        let text = failed.failure.as_ref().map(innermost).unwrap_or_default();
         let (kind, message) = match failed.cause() {
             Cause::MissingObject => (ErrorKind::NotFound, "there is no such object".into()),
             Cause::MissingBucket => (
@@ -110,13 +113,11 @@ impl From<Failed> for Error {
             ),
             Cause::NoCredentials => (
                 ErrorKind::PermissionDenied,
-                "there are no credentials: set the environment variables of the store, such as \
-                 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-                    .into(),
+                format!("there are no credentials: set {}", variables(&failed.url)),
             ),
             Cause::WrongCredentials => (
                 ErrorKind::PermissionDenied,
-                format!("the store rejects the credentials{code}: check the environment variables"),
+                format!("the store rejects the credentials{code}: check {}", variables(&failed.url)),
             ),
             Cause::NoPermission => (
                 ErrorKind::PermissionDenied,
@@ -133,7 +134,7 @@ impl From<Failed> for Error {
                 ErrorKind::NotConnected,
                 format!(
                     "the store cannot be reached: check its endpoint and the network: {}",
-                    innermost(&failed)
+                    text
                 ),
             ),
             Cause::Timeout => (
@@ -143,13 +144,28 @@ impl From<Failed> for Error {
                     REQUEST_TIMEOUT.as_secs()
                 ),
             ),
+            Cause::NoTls => (
+                ErrorKind::InvalidInput,
+                "the endpoint has no TLS: to send everything in the clear, set AWS_ALLOW_HTTP=true \
+                 (GOOGLE_, AZURE_)"
+                    .into(),
+            ),
             Cause::Other if !code.is_empty() => {
                 (ErrorKind::Other, format!("the store returned an error{code}"))
             }
-            Cause::Other => (ErrorKind::Other, innermost(&failed)),
+            Cause::Other => (ErrorKind::Other, text),
         };
         let Failed { operation, url, .. } = failed;
         Error::Io { operation, file: url, kind, code: None, message }
+    }
+}
+
+/// The environment variables that have the credentials for a URL.
+pub(super) fn variables(url: &str) -> &'static str {
+    match url.split(':').next() {
+        Some("gs") => "GOOGLE_SERVICE_ACCOUNT, the file of a service account",
+        Some("az") => "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+        _ => "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     }
 }
 
@@ -172,8 +188,7 @@ fn connection_failure(failure: &StoreError) -> Option<HttpErrorKind> {
 }
 
 /// The first cause as text, without the body of a reply.
-fn innermost(failed: &Failed) -> String {
-    let Some(failure) = &failed.failure else { return String::new() };
+fn innermost(failure: &StoreError) -> String {
     let mut error: &dyn std::error::Error = failure;
     while let Some(source) = error.source() {
         error = source;
@@ -198,7 +213,7 @@ mod tests {
     #[test]
     fn failure_is_an_error_that_names_the_url_and_what_to_do_without_the_body() {
         let body = |code: &str| {
-            source(&format!("403: <Error><Code>{code}</Code><StringToSign>SECRET</StringToSign>"))
+            source(&format!("403: <Error><Code>{code}</Code><StringToSign>hidden</StringToSign>"))
         };
         let path = String::from("a");
         let denied = |code| StoreError::PermissionDenied { path: path.clone(), source: body(code) };
@@ -211,7 +226,11 @@ mod tests {
             (missing("NoSuchBucket"), "there is no such bucket"),
             (missing("NoSuchKey"), "there is no such object"),
             (StoreError::Generic { store: "S3", source: body("Odd") }, "an error (Odd)"),
-            (StoreError::Generic { store: "S3", source: source("tokens <SECRET>") }, "tokens"),
+            (StoreError::Generic { store: "S3", source: source("tokens <hidden>") }, "tokens"),
+            (
+                StoreError::Generic { store: "S3", source: source("URL scheme is not allowed") },
+                "TLS",
+            ),
             (
                 StoreError::NotImplemented { operation: "put".into(), implementer: "x".into() },
                 "writes with a condition",
@@ -219,7 +238,7 @@ mod tests {
         ] {
             let error = Error::from(failed(failure)).to_string();
             assert!(error.starts_with("cannot write s3://bucket/a/FORMAT: "), "{error}");
-            assert!(error.contains(expected) && !error.contains("SECRET"), "{error}");
+            assert!(error.contains(expected) && !error.contains("hidden"), "{error}");
         }
     }
 

@@ -35,13 +35,15 @@ use siltstone_vfs::LockGuard;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use super::client::{ListedObject, Object, Objects};
+use super::client::{ListedObject, MAX_REMOVALS, Object, Objects};
 use super::runtime::run_on;
 use crate::storage::lock_names::LOCKS;
 use crate::utc::utc;
 
 const EXCLUSIVE: &str = "exclusive";
 const SHARED: &str = "shared-";
+/// How long a holder that is done waits for the release.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The times of a lock.
 #[derive(Debug, Clone, Copy)]
@@ -253,8 +255,10 @@ impl Lease {
                     // The request that failed, or an attempt of it, had its effect.
                     Some(found) if found.content == content => found.version,
                     // An earlier renewal that was cut off has changed the version.
-                    Some(found) if found.version != version && record.is_same(&found.content) => {
-                        put?;
+                    Some(found) if record.is_same(&found.content) => {
+                        if put?.is_none() && found.version == version {
+                            return Err(locked(&self.objects, &self.path, None));
+                        }
                         self.state.lock().version = found.version;
                         continue;
                     }
@@ -307,6 +311,8 @@ impl Lease {
                 abandoned.push(path(lock));
             }
         }
+        // The others, if there are so many, the next time.
+        abandoned.truncate(MAX_REMOVALS);
         objects.remove(&abandoned).await
     }
 
@@ -347,7 +353,10 @@ impl Drop for Renewal {
         self.task.abort();
         let lease = self.lease.clone();
         // Otherwise another process takes it over after some minutes.
-        let _ = run_on(&self.runtime, async move { lease.release().await });
+        let _ = run_on(&self.runtime, async move {
+            let released = tokio::time::timeout(RELEASE_TIMEOUT, lease.release());
+            released.await.unwrap_or(Ok(()))
+        });
     }
 }
 

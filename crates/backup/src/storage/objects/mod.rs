@@ -33,7 +33,7 @@ use siltstone_engine::{Error, Result};
 use siltstone_vfs::LockGuard;
 use tokio::sync::mpsc;
 
-use self::client::Objects;
+use self::client::{MAX_REMOVALS, Objects};
 use self::lock::Lease;
 pub use self::lock::LockTimes;
 use self::runtime::Runtime;
@@ -184,9 +184,12 @@ impl Storage for ObjectStorage {
     }
 
     fn remove(&self, paths: &[String]) -> Result<()> {
-        self.exclusive_lease()?;
-        let (objects, paths) = (self.objects.clone(), paths.to_vec());
-        self.runtime.run(async move { objects.remove(&paths).await })
+        for paths in paths.chunks(MAX_REMOVALS) {
+            self.exclusive_lease()?;
+            let (objects, paths) = (self.objects.clone(), paths.to_vec());
+            self.runtime.run(async move { objects.remove(&paths).await })?;
+        }
+        Ok(())
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {

@@ -16,6 +16,7 @@ use object_store::{ClientConfigKey, ObjectStore};
 use siltstone_engine::{Error, Result};
 
 use super::client::{ATTEMPT_TIMEOUT, Objects, retry};
+use super::failure::variables;
 
 /// The objects below `url`. Nothing is requested.
 ///
@@ -60,7 +61,7 @@ pub(super) fn objects_at(url: &str) -> Result<Objects> {
             .map(|store| Arc::new(store) as _),
         _ => return Err(refused(format!("{scheme} is no object store; use s3, gs or az"))),
     };
-    let store = store.map_err(|error| refused(error.to_string()))?;
+    let store = store.map_err(|error| refused(format!("{error}: check {}", variables(url))))?;
     Ok(Objects::new(store, prefix, url.to_owned()))
 }
 
