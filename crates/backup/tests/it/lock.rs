@@ -104,6 +104,31 @@ fn holder_that_cannot_renew_its_lock_adds_and_removes_nothing() {
     assert_eq!(changes.count(), 0, "{later:?}");
 }
 
+/// The reply to a write of the lock is lost: the holder finds its own lock.
+#[test]
+fn holder_whose_request_had_its_effect_but_failed_keeps_the_lock() {
+    let fixture = Fixture::in_objects();
+    fixture.write(0, 100);
+    fixture.back_up();
+    let mut count = 0;
+    for number in 0.. {
+        let store = fixture.objects().fork();
+        let repository = Repository::open_in(storage(&store)).unwrap();
+        store.set_fault(Some(Fault::After(number)));
+        let taken = repository.back_up(&fixture.db, &mut |_, _| {});
+        let requests = store.take_requests();
+        store.set_fault(None);
+        match requests.get(number).map(String::as_str) {
+            None => break,
+            Some("PUT shop/locks/exclusive") => count += usize::from(taken.is_ok()),
+            Some(_) => continue,
+        }
+        taken.unwrap();
+        assert!(repository.keep_newest(1).is_ok(), "the lock was released");
+    }
+    assert_eq!(count, 5, "to take and to probe the lock, two renewals, and the release");
+}
+
 #[test]
 fn lock_survives_renewals_that_fail_for_a_while() {
     for fault in [Fault::Matching("PUT shop/locks/exclusive"), Fault::Matching("/exclusive")] {

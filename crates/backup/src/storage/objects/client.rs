@@ -22,7 +22,7 @@ pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 /// The time after which no further attempt begins.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 /// With the backoff about 20 s.
-const MAX_RETRIES: usize = 20;
+const MAX_RETRIES: usize = 10;
 const MIN_BACKOFF: Duration = Duration::from_millis(500);
 /// What S3 removes in one request.
 pub(super) const MAX_REMOVALS: usize = 1000;
