@@ -8,7 +8,7 @@
 //!
 //! An object appears whole when its upload ends, and is durable then. Uploads run beside each other,
 //! since a request waits longer for the store than it transfers a piece, and so do reads:
-//! [`MAX_REQUESTS`] at a time. So the memory is up to 10 pieces of 4 MiB. The error of an upload is
+//! `MAX_REQUESTS` at a time. So the memory is up to 10 pieces of 4 MiB. The error of an upload is
 //! returned by the next write or sync.
 //!
 //! Invariants:
