@@ -85,6 +85,20 @@ fn backup_killed_before_any_request_leaves_a_repository_that_the_next_one_uses()
     at_each_request(Fault::From, |fixture, store| back_up(fixture, store).map(drop));
 }
 
+/// As `serve` does: the same repository, again and again.
+#[test]
+fn backup_after_a_failed_upload_in_the_same_process_is_whole() {
+    let (fixture, _) = fixture();
+    let store = fixture.objects();
+    let repository = Repository::open_in(storage(store)).unwrap();
+    store.set_fault(Some(Fault::Matching("PUT shop/blobs/")));
+    repository.back_up(&fixture.db, &mut |_, _| {}).unwrap_err();
+    store.set_fault(None);
+    let id = repository.back_up(&fixture.db, &mut |_, _| {}).unwrap().id;
+    repository.restore(&id, fixture.path("restored"), &mut |_, _| {}).unwrap();
+    assert_has(&fixture.path("restored"), 300);
+}
+
 #[test]
 fn creation_killed_before_any_request_is_repeated() {
     let fixture = Fixture::in_objects();

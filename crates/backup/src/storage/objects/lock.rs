@@ -123,6 +123,10 @@ struct State {
     renewed: Moment,
     /// Another process has it.
     is_lost: bool,
+    /// Its guard was dropped.
+    is_ended: bool,
+    /// What an upload has failed with while it was held.
+    failure: Option<Error>,
 }
 
 /// Takes the exclusive lock, or a shared one.
@@ -143,7 +147,8 @@ pub(super) async fn take(
     let Some(version) = put_own(&objects, &path, &record, mode.clone()).await? else {
         return Err(locked(&objects, &path, None));
     };
-    let state = Mutex::new(State { record, version, renewed, is_lost: false });
+    let state = State { record, version, renewed, is_lost: false, is_ended: false, failure: None };
+    let state = Mutex::new(state);
     let lease = Lease { objects, times, path, renewing: Default::default(), state };
     if let Err(error) = lease.confirm(mode).await {
         let _ = lease.release().await;
@@ -210,8 +215,24 @@ fn locked(objects: &Objects, path: &str, holder: Option<&Record>) -> Error {
 }
 
 impl Lease {
-    /// Refuses if another process may have the lock by now.
+    /// Whether its holder has not ended.
+    pub(super) fn is_held(&self) -> bool {
+        !self.state.lock().is_ended
+    }
+
+    /// Notes that an upload has failed.
+    pub(super) fn fail(&self, error: &Error) {
+        self.state.lock().failure.get_or_insert_with(|| error.clone());
+    }
+
+    /// Refuses if another process may have the lock by now, or if an upload has failed.
     pub(super) fn check(&self) -> Result<()> {
+        self.check_held()?;
+        self.state.lock().failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Refuses if another process may have the lock by now.
+    fn check_held(&self) -> Result<()> {
         let state = self.state.lock();
         let reason = match state.is_lost {
             true => "another process has taken this lock over: begin again",
@@ -231,7 +252,7 @@ impl Lease {
     /// Writes the lock again, which shows that nobody has taken it over.
     pub(super) async fn renew(&self) -> Result<()> {
         let _one = self.renewing.lock().await;
-        self.check()?;
+        self.check_held()?;
         let began = Moment::now();
         let mut record = self.state.lock().record.clone();
         record.renewals += 1;
@@ -240,7 +261,7 @@ impl Lease {
             true => self.state.lock().renewed = began,
             false => self.state.lock().is_lost = true,
         }
-        self.check()
+        self.check_held()
     }
 
     /// Replaces the content of the lock; `false` if it is another process's.
@@ -318,7 +339,7 @@ impl Lease {
 
     /// Lets others take the lock, if it is still this process's.
     async fn release(&self) -> Result<()> {
-        self.check()?;
+        self.check_held()?;
         if !self.is_exclusive() {
             return self.objects.remove(std::slice::from_ref(&self.path)).await;
         }
@@ -351,6 +372,7 @@ pub(super) fn guard(lease: Arc<Lease>, runtime: &Handle) -> LockGuard {
 impl Drop for Renewal {
     fn drop(&mut self) {
         self.task.abort();
+        self.lease.state.lock().is_ended = true;
         let lease = self.lease.clone();
         // Otherwise another process takes it over after some minutes.
         let _ = run_on(&self.runtime, async move {

@@ -9,7 +9,7 @@
 //! An object appears whole when its upload ends, and is durable then. Uploads run beside each other,
 //! since a request waits longer for the store than it transfers a piece, and so do reads:
 //! `MAX_REQUESTS` at a time. So the memory is up to 10 pieces of 4 MiB. The error of an upload is
-//! returned by the next write or sync.
+//! kept with the locks that were held, so that every later change under them fails.
 //!
 //! Invariants:
 //! - Every change needs the exclusive lock, and is refused if another process may have taken it over.
@@ -23,12 +23,12 @@ mod place;
 mod runtime;
 
 use std::io::ErrorKind;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt};
 use object_store::path::Path;
 use object_store::{ObjectStore, PutMode};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use siltstone_engine::{Error, Result};
 use siltstone_vfs::LockGuard;
 use tokio::sync::mpsc;
@@ -49,13 +49,13 @@ pub struct ObjectStorage {
     runtime: Runtime,
     uploads: Arc<Uploads>,
     /// Locks that are or were held.
-    leases: Mutex<Vec<Weak<Lease>>>,
+    leases: Mutex<Vec<Arc<Lease>>>,
 }
 
-/// The uploads that run, and the first error of those that have ended.
+/// The uploads that run.
 #[derive(Default)]
 struct Uploads {
-    state: Mutex<(usize, Option<Error>)>,
+    running: Mutex<usize>,
     ended: Condvar,
 }
 
@@ -92,25 +92,27 @@ impl ObjectStorage {
         })
     }
 
-    /// The exclusive lock. Refuses if any lock of this storage may be another process's by now.
-    fn exclusive_lease(&self) -> Result<Arc<Lease>> {
+    /// The exclusive locks. Refuses if any lock of this storage may be another process's by now, or
+    /// if an upload under an exclusive one has failed.
+    fn exclusive_leases(&self) -> Result<Vec<Arc<Lease>>> {
         let mut leases = self.leases.lock();
-        leases.retain(|lease| lease.strong_count() > 0);
-        let held: Vec<_> = leases.iter().filter_map(Weak::upgrade).collect();
+        leases.retain(|lease| lease.is_held());
+        let mut held = leases.clone();
         drop(leases);
         held.iter().try_for_each(|lease| lease.check())?;
-        held.into_iter().find(|lease| lease.is_exclusive()).ok_or_else(|| Error::Refused {
-            path: self.objects.name().to_owned(),
-            reason: "a change needs the lock of the repository".into(),
-        })
+        held.retain(|lease| lease.is_exclusive());
+        match held.is_empty() {
+            false => Ok(held),
+            true => Err(Error::Refused {
+                path: self.objects.name().to_owned(),
+                reason: "a change needs the lock of the repository".into(),
+            }),
+        }
     }
 
     fn take_lock(&self, is_exclusive: bool) -> Result<LockGuard> {
-        // Those of an operation that failed.
-        self.uploads.wait_until_below(1);
-        self.uploads.state.lock().1 = None;
         let lease = self.runtime.run(lock::take(self.objects.clone(), self.times, is_exclusive))?;
-        self.leases.lock().push(Arc::downgrade(&lease));
+        self.leases.lock().push(lease.clone());
         Ok(lock::guard(lease, self.runtime.handle()))
     }
 }
@@ -164,28 +166,29 @@ impl Storage for ObjectStorage {
     }
 
     fn write(&self, path: &str, content: &[u8]) -> Result<()> {
-        self.exclusive_lease()?;
-        self.uploads.wait_until_below(MAX_REQUESTS);
-        let upload = self.uploads.begin()?;
+        let leases = self.exclusive_leases()?;
+        let upload = self.uploads.begin();
         let (objects, path, content) = (self.objects.clone(), path.to_owned(), content.to_vec());
         self.runtime.handle().spawn(async move {
-            upload.end(objects.put(&path, content, PutMode::Overwrite).await.map(drop));
+            if let Err(error) = objects.put(&path, content, PutMode::Overwrite).await {
+                leases.iter().for_each(|lease| lease.fail(&error));
+            }
+            drop((leases, upload));
         });
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
-        self.uploads.wait_until_below(1);
-        if let Some(error) = self.uploads.state.lock().1.take() {
-            return Err(error);
+        drop(self.uploads.wait_until_below(1));
+        for lease in self.exclusive_leases()? {
+            self.runtime.run(async move { lease.renew().await })?;
         }
-        let lease = self.exclusive_lease()?;
-        self.runtime.run(async move { lease.renew().await })
+        Ok(())
     }
 
     fn remove(&self, paths: &[String]) -> Result<()> {
         for paths in paths.chunks(MAX_REMOVALS) {
-            self.exclusive_lease()?;
+            self.exclusive_leases()?;
             let (objects, paths) = (self.objects.clone(), paths.to_vec());
             self.runtime.run(async move { objects.remove(&paths).await })?;
         }
@@ -193,7 +196,7 @@ impl Storage for ObjectStorage {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.exclusive_lease()?;
+        self.exclusive_leases()?;
         let (objects, from, to) = (self.objects.clone(), from.to_owned(), to.to_owned());
         self.runtime.run(async move { objects.rename(&from, &to).await })
     }
@@ -213,37 +216,27 @@ impl Storage for ObjectStorage {
 
 impl Uploads {
     /// Waits until fewer than `count` run.
-    fn wait_until_below(&self, count: usize) {
-        let mut state = self.state.lock();
-        while state.0 >= count {
-            self.ended.wait(&mut state);
+    fn wait_until_below(&self, count: usize) -> MutexGuard<'_, usize> {
+        let mut running = self.running.lock();
+        while *running >= count {
+            self.ended.wait(&mut running);
         }
+        running
     }
 
-    /// Begins an upload, or returns the error of an earlier one.
-    fn begin(self: &Arc<Self>) -> Result<Upload> {
-        let mut state = self.state.lock();
-        if let Some(error) = state.1.take() {
-            return Err(error);
-        }
-        state.0 += 1;
-        Ok(Upload(self.clone()))
+    /// Begins an upload, once there are few enough.
+    fn begin(self: &Arc<Self>) -> Upload {
+        *self.wait_until_below(MAX_REQUESTS) += 1;
+        Upload(self.clone())
     }
 }
 
 /// An upload that runs.
 struct Upload(Arc<Uploads>);
 
-impl Upload {
-    fn end(self, result: Result<()>) {
-        let mut state = self.0.state.lock();
-        state.1 = state.1.take().or(result.err());
-    }
-}
-
 impl Drop for Upload {
     fn drop(&mut self) {
-        self.0.state.lock().0 -= 1;
+        *self.0.running.lock() -= 1;
         self.0.ended.notify_all();
     }
 }
