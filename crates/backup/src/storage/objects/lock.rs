@@ -45,6 +45,40 @@ const SHARED: &str = "shared-";
 /// How long a holder that is done waits for the release.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
+const CLOCK: &str = "clock-";
+
+/// What a lock is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Changes.
+    Exclusive,
+    /// Reads, while nobody changes anything.
+    Shared,
+}
+
+impl Kind {
+    /// Whether its holder may change the repository.
+    pub(super) fn permits_changes(self) -> bool {
+        self == Kind::Exclusive
+    }
+
+    /// The name of a lock with this token.
+    fn name(self, token: &str) -> String {
+        match self {
+            Kind::Exclusive => EXCLUSIVE.to_owned(),
+            Kind::Shared => format!("{SHARED}{token}"),
+        }
+    }
+
+    /// Whether a lock of another name excludes it.
+    fn is_excluded_by(self, name: &str) -> bool {
+        match self {
+            Kind::Exclusive => name.starts_with(SHARED),
+            Kind::Shared => name == EXCLUSIVE,
+        }
+    }
+}
+
 /// The times of a lock.
 #[derive(Debug, Clone, Copy)]
 pub struct LockTimes {
@@ -111,6 +145,7 @@ impl Record {
 pub(super) struct Lease {
     objects: Objects,
     times: LockTimes,
+    kind: Kind,
     path: String,
     /// One renewal at a time.
     renewing: tokio::sync::Mutex<()>,
@@ -129,27 +164,21 @@ struct State {
     failure: Option<Error>,
 }
 
-/// Takes the exclusive lock, or a shared one.
-pub(super) async fn take(
-    objects: Objects,
-    times: LockTimes,
-    is_exclusive: bool,
-) -> Result<Arc<Lease>> {
+/// Takes a lock.
+pub(super) async fn take(objects: Objects, times: LockTimes, kind: Kind) -> Result<Arc<Lease>> {
     let record = Record::new()?;
     let renewed = Moment::now();
-    let (path, mode) = if is_exclusive {
-        let path = format!("{LOCKS}/{EXCLUSIVE}");
-        let mode = condition(&objects, times, &path, &record).await?;
-        (path, mode)
-    } else {
-        (format!("{LOCKS}/{SHARED}{}", record.token), PutMode::Create)
+    let path = format!("{LOCKS}/{}", kind.name(&record.token));
+    let mode = match kind {
+        Kind::Exclusive => condition(&objects, times, &path, &record).await?,
+        Kind::Shared => PutMode::Create,
     };
     let Some(version) = put_own(&objects, &path, &record, mode.clone()).await? else {
         return Err(locked(&objects, &path, None));
     };
     let state = State { record, version, renewed, is_lost: false, is_ended: false, failure: None };
     let state = Mutex::new(state);
-    let lease = Lease { objects, times, path, renewing: Default::default(), state };
+    let lease = Lease { objects, times, kind, path, renewing: Default::default(), state };
     if let Err(error) = lease.confirm(mode).await {
         let _ = lease.release().await;
         return Err(error);
@@ -195,7 +224,7 @@ async fn put_own(
 
 /// How old an object is, by the clock of the store.
 async fn age(objects: &Objects, object: &Object, record: &Record) -> Result<Duration> {
-    let path = format!("{LOCKS}/clock-{}", record.token);
+    let path = format!("{LOCKS}/{CLOCK}{}", record.token);
     objects.put(&path, Vec::new(), PutMode::Overwrite).await?;
     let now = objects.get(&path).await?.map(|clock| clock.modified);
     objects.remove(&[path]).await?;
@@ -245,8 +274,8 @@ impl Lease {
         Err(Error::Refused { path: self.objects.url(&self.path), reason: reason.into() })
     }
 
-    pub(super) fn is_exclusive(&self) -> bool {
-        self.path.ends_with(EXCLUSIVE)
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// Writes the lock again, which shows that nobody has taken it over.
@@ -296,7 +325,7 @@ impl Lease {
     /// another process has a lock that excludes this one. Removes abandoned shared locks.
     async fn confirm(&self, mode: PutMode) -> Result<()> {
         let objects = &self.objects;
-        if self.is_exclusive() {
+        if self.kind.permits_changes() {
             let content = self.state.lock().record.encode()?;
             let again = objects.put(&self.path, content, mode).await?;
             if again.is_some() {
@@ -318,17 +347,16 @@ impl Lease {
         };
         let mut abandoned = Vec::new();
         for lock in &locks {
-            let excludes = match self.is_exclusive() {
-                true => lock.path.starts_with(SHARED),
-                false => lock.path == EXCLUSIVE,
-            };
-            if excludes && is_recent(lock) {
+            if self.kind.is_excluded_by(&lock.path) && is_recent(lock) {
                 let found = objects.get(&path(lock)).await?;
                 let holder = found.and_then(|found| Record::decode(&found.content));
                 if holder.as_ref().is_none_or(|holder| !holder.is_released) {
                     return Err(locked(objects, &path(lock), holder.as_ref()));
                 }
-            } else if self.is_exclusive() && lock.path != EXCLUSIVE && !is_recent(lock) {
+            } else if [SHARED, CLOCK].iter().any(|name| lock.path.starts_with(name))
+                && self.kind.permits_changes()
+                && !is_recent(lock)
+            {
                 abandoned.push(path(lock));
             }
         }
@@ -340,7 +368,7 @@ impl Lease {
     /// Lets others take the lock, if it is still this process's.
     async fn release(&self) -> Result<()> {
         self.check_held()?;
-        if !self.is_exclusive() {
+        if self.kind == Kind::Shared {
             return self.objects.remove(std::slice::from_ref(&self.path)).await;
         }
         let _one = self.renewing.lock().await;

@@ -34,8 +34,8 @@ use siltstone_vfs::LockGuard;
 use tokio::sync::mpsc;
 
 use self::client::{MAX_REMOVALS, Objects};
-use self::lock::Lease;
 pub use self::lock::LockTimes;
+use self::lock::{Kind, Lease};
 use self::runtime::Runtime;
 use super::{Contents, ListedFile, Storage};
 
@@ -92,15 +92,15 @@ impl ObjectStorage {
         })
     }
 
-    /// The exclusive locks. Refuses if any lock of this storage may be another process's by now, or
-    /// if an upload under an exclusive one has failed.
-    fn exclusive_leases(&self) -> Result<Vec<Arc<Lease>>> {
+    /// The locks that permit changes. Refuses if any lock of this storage may be another process's by now, or
+    /// if an upload under one of these has failed.
+    fn leases_for_changes(&self) -> Result<Vec<Arc<Lease>>> {
         let mut leases = self.leases.lock();
         leases.retain(|lease| lease.is_held());
         let mut held = leases.clone();
         drop(leases);
         held.iter().try_for_each(|lease| lease.check())?;
-        held.retain(|lease| lease.is_exclusive());
+        held.retain(|lease| lease.kind().permits_changes());
         match held.is_empty() {
             false => Ok(held),
             true => Err(Error::Refused {
@@ -110,8 +110,8 @@ impl ObjectStorage {
         }
     }
 
-    fn take_lock(&self, is_exclusive: bool) -> Result<LockGuard> {
-        let lease = self.runtime.run(lock::take(self.objects.clone(), self.times, is_exclusive))?;
+    fn take_lock(&self, kind: Kind) -> Result<LockGuard> {
+        let lease = self.runtime.run(lock::take(self.objects.clone(), self.times, kind))?;
         self.leases.lock().push(lease.clone());
         Ok(lock::guard(lease, self.runtime.handle()))
     }
@@ -166,7 +166,7 @@ impl Storage for ObjectStorage {
     }
 
     fn write(&self, path: &str, content: &[u8]) -> Result<()> {
-        let leases = self.exclusive_leases()?;
+        let leases = self.leases_for_changes()?;
         let upload = self.uploads.begin();
         let (objects, path, content) = (self.objects.clone(), path.to_owned(), content.to_vec());
         self.runtime.handle().spawn(async move {
@@ -180,7 +180,7 @@ impl Storage for ObjectStorage {
 
     fn sync(&self) -> Result<()> {
         drop(self.uploads.wait_until_below(1));
-        for lease in self.exclusive_leases()? {
+        for lease in self.leases_for_changes()? {
             self.runtime.run(async move { lease.renew().await })?;
         }
         Ok(())
@@ -188,7 +188,7 @@ impl Storage for ObjectStorage {
 
     fn remove(&self, paths: &[String]) -> Result<()> {
         for paths in paths.chunks(MAX_REMOVALS) {
-            self.exclusive_leases()?;
+            self.leases_for_changes()?;
             let (objects, paths) = (self.objects.clone(), paths.to_vec());
             self.runtime.run(async move { objects.remove(&paths).await })?;
         }
@@ -196,18 +196,18 @@ impl Storage for ObjectStorage {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.exclusive_leases()?;
+        self.leases_for_changes()?;
         let (objects, from, to) = (self.objects.clone(), from.to_owned(), to.to_owned());
         self.runtime.run(async move { objects.rename(&from, &to).await })
     }
 
     fn lock(&self) -> Result<LockGuard> {
-        self.take_lock(true)
+        self.take_lock(Kind::Exclusive)
     }
 
     /// Without the permission to write, nothing is locked: a restore verifies what it reads.
     fn share_lock(&self) -> Result<LockGuard> {
-        match self.take_lock(false) {
+        match self.take_lock(Kind::Shared) {
             Err(Error::Io { kind: ErrorKind::PermissionDenied, .. }) => Ok(LockGuard::new(())),
             taken => taken,
         }
