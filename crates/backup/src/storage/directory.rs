@@ -41,11 +41,15 @@ impl Directory {
         if let Some(opened) = self.opened.lock().get(path) {
             return Ok(Some(opened.clone()));
         }
-        let (parent, name) = split(path);
-        let Some(parent) = self.open(parent, is_created)? else { return Ok(None) };
+        let (above, name) = split(path);
+        let Some(parent) = self.open(above, is_created)? else { return Ok(None) };
         let opened = match is_created {
             true => parent.subdirectory(name)?,
-            false if parent.has_subdirectory(name)? => parent.existing_subdirectory(name)?,
+            false if parent.has_subdirectory(name)? => {
+                // It may be from a process that was killed, too.
+                self.unsynced.lock().insert(above.to_owned());
+                parent.existing_subdirectory(name)?
+            }
             false => return Ok(None),
         };
         self.opened.lock().insert(path.to_owned(), opened.clone());
@@ -123,12 +127,18 @@ impl Storage for Directory {
     }
 
     fn sync(&self) -> Result<()> {
-        let mut unsynced = self.unsynced.lock();
-        while let Some(path) = unsynced.first() {
-            if let Some(directory) = self.open(path, false)? {
-                directory.sync_dir(Purpose::Maintenance)?;
+        let mut paths = std::mem::take(&mut *self.unsynced.lock());
+        while let Some(path) = paths.first() {
+            let synced = match self.open(path, false) {
+                Ok(Some(directory)) => directory.sync_dir(Purpose::Maintenance),
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = synced {
+                self.unsynced.lock().append(&mut paths);
+                return Err(error);
             }
-            unsynced.pop_first();
+            paths.pop_first();
         }
         Ok(())
     }
