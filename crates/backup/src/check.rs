@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use siltstone_engine::{Error, Result};
 
+pub use crate::archive_upkeep::DamagedSegment;
 use crate::blobs::{self, Unusable};
 use crate::repository::{Backup, Repository};
 
@@ -22,6 +23,10 @@ pub struct CheckReport {
     pub blobs: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Segments of the archive that match their hashes and follow one another.
+    pub segments: u64,
+    /// The others: the moments behind them cannot be restored from backups before them.
+    pub damaged_segments: Vec<DamagedSegment>,
 }
 
 /// A backup that cannot be restored.
@@ -42,10 +47,12 @@ pub struct Removal {
     pub blobs: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Segments of the archive that were older than the oldest backup.
+    pub segments: u64,
 }
 
 impl Repository {
-    /// Reads every blob that a backup names, and compares it with its hash. `progress` is called
+    /// Reads every blob that a backup names and every segment, and compares it with its hash. `progress` is called
     /// with the number of bytes read so far. Cost: a read of the repository.
     ///
     /// # Errors
@@ -96,11 +103,15 @@ impl Repository {
         }
         let damaged = unusable.into_iter().filter(|&(_, reason)| reason == Unusable::Damaged);
         report.damaged_blobs = damaged.map(|(hash, _)| hash.to_owned()).collect();
+        let read = report.bytes;
+        let check = self.check_segments(&mut |bytes| progress(read + bytes))?;
+        (report.segments, report.damaged_segments) = (check.segments, check.damaged);
         Ok(report)
     }
 
     /// Quarantines the damaged blobs of a report: renames them to `HASH.damaged`. Nothing is
-    /// deleted, and the next backup with the same content stores it again.
+    /// deleted, and the next backup with the same content stores it again. Damaged segments are
+    /// renamed, too; the archive then has a gap there.
     ///
     /// # Errors
     /// I/O errors.
@@ -109,10 +120,12 @@ impl Repository {
         for hash in &report.damaged_blobs {
             blobs::set_aside(self.storage.as_ref(), hash)?;
         }
+        self.set_aside_segments(&report.damaged_segments)?;
         self.storage.sync()
     }
 
-    /// Removes all backups but the newest `count`, and the blobs that only they need.
+    /// Removes all backups but the newest `count`, the blobs that only they need, and the segments
+    /// that are older than the oldest backup that is kept of their store.
     ///
     /// # Errors
     /// `Invalid` if `count` is 0; `Corruption` if the manifest of a backup that is kept is damaged:
@@ -124,13 +137,16 @@ impl Repository {
         let _lock = self.lock()?;
         let mut ids = self.ids()?;
         let kept = ids.split_off(ids.len().saturating_sub(count));
-        let mut needed = BTreeSet::new();
+        let (mut needed, mut links) = (BTreeSet::new(), Vec::new());
         for id in &kept {
-            needed.extend(self.backup(id)?.manifest.files.into_iter().flat_map(|file| file.blobs));
+            let manifest = self.backup(id)?.manifest;
+            needed.extend(manifest.files.into_iter().flat_map(|file| file.blobs));
+            links.push((manifest.taken_at, manifest.archive));
         }
         // Manifests first: a blob is never missing in a backup that is listed.
         self.remove(&ids)?;
         let (blobs, bytes) = blobs::retain(self.storage.as_ref(), |hash| needed.contains(hash))?;
-        Ok(Removal { backups: ids, blobs, bytes })
+        let segments = self.remove_segments(&links)?;
+        Ok(Removal { backups: ids, blobs, bytes, segments })
     }
 }

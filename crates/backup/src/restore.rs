@@ -29,8 +29,17 @@ impl Repository {
         target: impl AsRef<Path>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
-        let target = target.as_ref();
         let _lock = self.share_lock()?;
+        self.restore_locked(id, target.as_ref(), progress)
+    }
+
+    /// The same. The caller keeps others from changing the repository.
+    pub(crate) fn restore_locked(
+        &self,
+        id: &str,
+        target: &Path,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
         let manifest = self.backup(id)?.manifest;
         let partial = PartialDirectory::create(target)?;
         let root = partial.vfs();

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use siltstone_engine::{Purpose, Result};
 use siltstone_vfs::{LockGuard, Mode, Vfs};
 
-use super::lock_names::LOCK;
+use super::lock_names::{ARCHIVE_LOCK, LOCK};
 use super::{Contents, ListedFile, Storage};
 
 const PARTIAL: &str = ".partial";
@@ -162,6 +162,10 @@ impl Storage for Directory {
 
     fn share_lock(&self) -> Result<LockGuard> {
         self.root.share_lock(LOCK)
+    }
+
+    fn lock_archive(&self) -> Result<LockGuard> {
+        self.root.lock(ARCHIVE_LOCK)
     }
 }
 

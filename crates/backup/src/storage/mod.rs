@@ -87,6 +87,15 @@ pub trait Storage: Send + Sync {
     /// # Errors
     /// `Locked` if anyone holds it exclusively; I/O errors.
     fn share_lock(&self) -> Result<LockGuard>;
+
+    /// Takes the lock of the archive of changes, which is written while a backup is taken. Here it
+    /// is the lock that every change needs.
+    ///
+    /// # Errors
+    /// As from [`lock`](Self::lock).
+    fn lock_archive(&self) -> Result<LockGuard> {
+        self.lock()
+    }
 }
 
 /// The contents of files, or `None` for missing ones.
