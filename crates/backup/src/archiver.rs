@@ -69,7 +69,7 @@ const MAX_CLOCK_STEP_BACK_MS: u64 = 60_000;
 /// ```
 pub struct Archiver {
     db: Db,
-    repository: Repository,
+    repository: Arc<Repository>,
     clock: Arc<dyn Clock>,
     /// `None` before the first step and after an error: the repository says what has been written.
     current: Option<Current>,
@@ -140,12 +140,17 @@ impl std::fmt::Debug for Archiver {
 
 impl Archiver {
     /// Archives the changes of `db` in `repository`, from the last segment of this store on.
-    pub fn new(db: Db, repository: Repository) -> Self {
+    pub fn new(db: Db, repository: impl Into<Arc<Repository>>) -> Self {
         Self::with_clock(db, repository, Arc::new(SystemClock))
     }
 
     /// As [`new`](Self::new), with a clock for the times of the marks.
-    pub fn with_clock(db: Db, repository: Repository, clock: Arc<dyn Clock>) -> Self {
+    pub fn with_clock(
+        db: Db,
+        repository: impl Into<Arc<Repository>>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let repository = repository.into();
         Archiver {
             db,
             repository,

@@ -52,6 +52,8 @@ pub mod create;
 pub mod manifest;
 pub mod moments;
 mod position_file;
+#[cfg(test)]
+mod power_cuts;
 mod replay;
 pub mod repository;
 pub mod restore;

@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::Args;
 use serde_json::json;
 use siltstone::{CLUSTER_ORIGIN, Db};
-use siltstone_backup::{BackupReport, CheckReport, Repository, Storage, storage};
+use siltstone_backup::{
+    BackupReport, CheckReport, Repository, Storage, format_time, parse_time, storage,
+};
 use siltstone_server::TakeBackup;
 
+use crate::archive;
 use crate::outcome::{CommandResult, Failure, Outcome};
 use crate::progress;
 use crate::store::{read_only, refuse_node};
@@ -41,7 +44,9 @@ pub(crate) struct Backup {
 
 /// Make a store from a backup, or the first node of a new cluster from that of a cluster
 ///
-/// Each file is compared with its hash. The store appears when it is complete and durable.
+/// Each file is compared with its hash. The store appears when it is complete and durable. With
+/// --at it is a store as it was at a moment, if `siltstone serve` archives the changes between
+/// backups (--backup-log-interval): all tables on lsm as of the last mark at or before it.
 #[derive(Args)]
 pub(crate) struct Restore {
     /// The directory or URL of the repository
@@ -51,11 +56,19 @@ pub(crate) struct Restore {
     /// The backup, as `siltstone backups` lists it; by default the newest
     #[arg(long, value_name = "ID")]
     id: Option<String>,
+    /// The moment, within those that `siltstone backups` lists: like 2026-11-29T15:04:00Z, with an
+    /// offset like 2026-11-29T16:04:00+01:00, or in seconds since 1970
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "id")]
+    at: Option<u64>,
+    /// With --at: the store, as `siltstone backups` lists it, if the repository has several
+    #[arg(long, value_name = "STORE", requires = "at")]
+    store: Option<String>,
 }
 
-/// List the backups of a repository, check them, or remove old ones
+/// List the backups of a repository and the moments between them that can be restored, check them,
+/// or remove old ones
 ///
-/// Exit status 1 if --check finds that a backup cannot be restored.
+/// Exit status 1 if --check finds that a backup, or changes after one, cannot be restored.
 #[derive(Args)]
 pub(crate) struct Backups {
     /// The directory or URL of the repository
@@ -66,7 +79,7 @@ pub(crate) struct Backups {
     /// With --check: rename damaged files, so that the next backup stores their content again
     #[arg(long, requires = "check")]
     set_aside: bool,
-    /// Remove all backups but this many, the newest
+    /// Remove all backups but this many, the newest, and the archived changes before them
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
     /// Print one JSON object
@@ -167,7 +180,9 @@ impl ServedRepository {
         Ok(repository)
     }
 
-    fn open(&self) -> siltstone::Result<Arc<Repository>> {
+    /// # Errors
+    /// Those of an object store that cannot be reached, or has no repository.
+    pub(crate) fn open(&self) -> siltstone::Result<Arc<Repository>> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(repository) = &*opened {
             return Ok(repository.clone());
@@ -179,6 +194,9 @@ impl ServedRepository {
 
 impl Restore {
     pub(crate) fn run(self) -> CommandResult {
+        if let Some(time) = self.at {
+            return archive::restore(&self.repository, self.store.as_deref(), time, &self.dir);
+        }
         let repository = Repository::open(&self.repository)?;
         let newest = || {
             let none = format!("there is no backup in {}", self.repository.display());
@@ -214,7 +232,13 @@ impl Backups {
         if let Some(count) = self.keep {
             let removal = repository.keep_newest(count as usize)?;
             if self.json {
-                println!("{}", json!({ "removed": removal.backups, "bytes": removal.bytes }));
+                println!(
+                    "{}",
+                    json!({
+                        "removed": removal.backups, "bytes": removal.bytes,
+                        "segments": removal.segments,
+                    })
+                );
             } else {
                 println!(
                     "removed {} backups, {}",
@@ -225,11 +249,20 @@ impl Backups {
             return Ok(Outcome::Done);
         }
         let backups = repository.backups().map_err(|error| advise(error, &self.repository))?;
+        let moments = repository.moments()?;
         if self.json {
             let row = |backup: &siltstone_backup::Backup| {
                 let manifest = &backup.manifest;
                 let (files, bytes) = (manifest.files.len(), manifest.bytes());
-                json!({ "id": backup.id, "store": manifest.store, "files": files, "bytes": bytes })
+                let range = moments.iter().find(|range| range.backups.contains(&backup.id));
+                let range = range.map(|range| {
+                    let (first, last) = (format_time(range.first), format_time(range.last));
+                    json!({ "first": first, "last": last, "end": range.end })
+                });
+                json!({
+                    "id": backup.id, "store": manifest.store, "files": files, "bytes": bytes,
+                    "moments": range,
+                })
             };
             println!("{}", json!(backups.iter().map(row).collect::<Vec<_>>()));
             return Ok(Outcome::Done);
@@ -239,6 +272,7 @@ impl Backups {
             let (files, size) = (manifest.files.len(), HumanBytes(manifest.bytes()));
             println!("{}  {files} files, {size}  {}", backup.id, manifest.store);
         }
+        archive::print_moments(&moments);
         Ok(Outcome::Done)
     }
 
@@ -251,7 +285,8 @@ impl Backups {
             repository.set_aside(&report)?;
         }
         self.print(&report);
-        Ok(if report.damaged.is_empty() { Outcome::Done } else { Outcome::No })
+        let is_intact = report.damaged.is_empty() && report.damaged_segments.is_empty();
+        Ok(if is_intact { Outcome::Done } else { Outcome::No })
     }
 
     fn print(&self, report: &CheckReport) {
@@ -259,9 +294,14 @@ impl Backups {
             let damaged: serde_json::Map<_, _> = (report.damaged.iter())
                 .map(|backup| (backup.id.clone(), json!(backup.reasons)))
                 .collect();
+            let segments = report.damaged_segments.iter().map(|segment| &segment.reason);
             println!(
                 "{}",
-                json!({ "intact": report.intact, "damaged": damaged, "bytes": report.bytes })
+                json!({
+                    "intact": report.intact, "damaged": damaged, "bytes": report.bytes,
+                    "segments": report.segments,
+                    "damaged_segments": segments.collect::<Vec<_>>(),
+                })
             );
             return;
         }
@@ -273,11 +313,16 @@ impl Backups {
             backup.reasons.iter().for_each(|reason| println!("  {reason}"));
         }
         println!("{} blobs are intact, {}", report.blobs, HumanBytes(report.bytes));
+        let damaged = &report.damaged_segments;
+        if report.segments > 0 || !damaged.is_empty() {
+            println!("{} segments of archived changes are intact", report.segments);
+        }
+        damaged.iter().for_each(|segment| println!("DAMAGED: {}", segment.reason));
     }
 }
 
 /// The failure of an error of a repository, which is not repaired as a store is.
-fn advise(error: siltstone::Error, repository: &Path) -> Failure {
+pub(crate) fn advise(error: siltstone::Error, repository: &Path) -> Failure {
     match error.is_corruption() {
         true => Failure::Store(format!(
             "{error}\n(`siltstone backups {} --check` lists the backups that are intact)",

@@ -10,6 +10,7 @@ use siltstone_bench::trace::{Recorder, RecordingEngine};
 use siltstone_server::{BackupOptions, Server, ServerOptions};
 
 use super::Serve;
+use crate::archive;
 use crate::backup;
 use crate::outcome::{CommandResult, Failure, Outcome};
 use crate::store::{DEFAULT_TABLE, TableSpec, is_node, warn};
@@ -56,10 +57,13 @@ impl Serve {
         let reporter = TroubleReporter::start(&tables);
         options.functions_dir = Some(dir.to_owned());
         options.backup = repository.map(|repository| {
+            let archive = self
+                .backup_log_interval
+                .map(|interval| archive::of_served(repository.clone(), db.clone(), interval));
             let db = db.clone();
             let take = move |repository: &Repository| repository.back_up(&db, &mut |_, _| {});
             let take = backup::of_served(repository, self.backup_keep, take);
-            BackupOptions { take, interval: self.backup_interval }
+            BackupOptions { take, interval: self.backup_interval, archive }
         });
         let server = Server::bind(tables, options)?;
         recorder.iter().for_each(|recorder| recorder.start());

@@ -97,7 +97,7 @@ impl Serve {
             repository.back_up_checkpoint(node.dir(), node.name(), &checkpoint, &mut |_, _| {})
         };
         let take = backup::of_served(repository, self.backup_keep, take);
-        Ok(Some(BackupOptions { take, interval: self.backup_interval }))
+        Ok(Some(BackupOptions { take, interval: self.backup_interval, archive: None }))
     }
 
     /// How a new node joins, if it does.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic and print")]
 
 mod advise;
+mod archive;
 mod backup;
 mod backup_to_s3;
 mod bad_input;
