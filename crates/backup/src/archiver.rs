@@ -10,7 +10,7 @@
 //!
 //! Marks that cannot be written wait in memory, so that each of them can be restored once the
 //! repository is there again. The position of the archive is the last segment; the file `ARCHIVE`
-//! in the store ([`crate::position_file`]) proves that it is the store's own.
+//! in the store (`position_file.rs`) proves that it is the store's own.
 //!
 //! Invariants:
 //! - Only durable changes are archived. A power cut takes others, and the store gives their
@@ -36,7 +36,7 @@ use crate::utc::utc;
 /// The option `log_retention` that tables on lsm get if they have no retention.
 pub const DEFAULT_LOG_RETENTION: &str = "1GiB";
 /// The number of marks that may wait for the repository. Beyond it every second one is dropped.
-const MAX_PENDING_MARKS: usize = 4096;
+const MAX_PENDING_MARKS: usize = 1024;
 /// A clock that is set back by more than this ends the series; otherwise marks wait until it has
 /// caught up.
 const MAX_CLOCK_STEP_BACK_MS: u64 = 60_000;

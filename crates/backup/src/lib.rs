@@ -4,6 +4,7 @@
 //! ```text
 //!   REPOSITORY/  FORMAT                     "siltstone backups 1\n"
 //!                LOCK                       held for changes; shared by restores
+//!                LOCK-ARCHIVE               held while segments are written or removed
 //!                locks/…                    in an object store, instead: see `storage::objects`
 //!                backups/ID                 one manifest per backup: its files, by hashes
 //!                blobs/HH/HASH              4 MiB of a file; HH: the first two digits of HASH

@@ -1,7 +1,9 @@
 //! The file `ARCHIVE` in the directory of a store: the series to which its changes go.
 //!
 //! ```text
-//!   {"version":1,"series":"20261129T150400Z-0f3a96c1","number":12,"hash":…,"previous":…}
+// ANCHOR: layout
+//!   {"version":1,"series":"20261129T150400Z-0f3a96c1","number":12,"hash":…,"previous":…}\n  HASH\n
+// ANCHOR_END: layout
 //! ```
 //!
 //! It is replaced, durably, before segment `number` with that hash is written, and names the hash

@@ -1,6 +1,7 @@
 //! A segment of the archive: the changes of all tables between two moments of a store.
 //!
 //! ```text
+// ANCHOR: layout
 //!     0   8  "SILTARCH"
 //!     8   2  version: 1
 //!    10   2  flags: 1 = ends with a mark, 2 = the body is encrypted
@@ -18,6 +19,7 @@
 //!              "feed":{"id":…,"sequence":…}},…],"places":{…}}       of the store behind the segment
 //!   change    0:u8  table:u64  first sequence:varint  operations:varint  length:varint  operation*
 //!             1:u8  table:u64  sequence:varint                               every key was removed
+// ANCHOR_END: layout
 //! ```
 //!
 //! Integers are little-endian; operations are in the log form of batches. The changes of a table

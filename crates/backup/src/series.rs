@@ -1,6 +1,7 @@
 //! A series of segments: the changes of one store, without a gap, from one moment on.
 //!
 //! ```text
+// ANCHOR: layout
 //!   REPOSITORY/LOCK-ARCHIVE                               held while one writes or removes
 //!   REPOSITORY/archive/  SERIES/HEAD                      the last segment, and how far it reaches
 //!                        SERIES/NUMBER-SINCE-UNTIL        a segment that ends with a mark
@@ -9,6 +10,7 @@
 //!   SERIES   the UTC time of its beginning and 8 digits, as in 20261129T150400Z-0f3a96c1
 //!   NUMBER   12 digits; SINCE, UNTIL: 13 digits, milliseconds since 1970
 //!   HEAD     {"version":1,"number":12,"hash":…,"time":…,"end":…}   and its hash (see `sealed`)
+// ANCHOR_END: layout
 //! ```
 //!
 //! The names alone show which moments can be restored. HEAD is written after its segment, and also

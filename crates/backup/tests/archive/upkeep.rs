@@ -137,3 +137,21 @@ fn series_without_a_backup_is_removed_with_the_last_one() {
     let moments = fixture.repository().moments().unwrap();
     assert_eq!(moments.len(), 1, "{moments:?}");
 }
+
+#[test]
+fn archive_goes_on_while_a_backup_is_taken() {
+    let (mut fixture, table) = Fixture::with_table();
+    let first = fixture.put(&table, "a");
+    let (repository, db) = (fixture.repository(), fixture.db.clone());
+    let mut marks = Vec::new();
+    let mut meanwhile = |_, _| {
+        table.put(b"b", b"value").unwrap();
+        marks.push(fixture.step().mark);
+    };
+    repository.back_up(&db, &mut meanwhile).unwrap();
+    assert!(marks.len() > 1 && marks[0] > first, "{marks:?}");
+    fixture.put(&table, "c");
+    for mark in marks {
+        assert_eq!(fixture.keys_at(mark), ["a", "b"]);
+    }
+}

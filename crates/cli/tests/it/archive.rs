@@ -1,5 +1,7 @@
 //! The archive of changes of a server, and restores to a moment, from the command line.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,7 +22,12 @@ impl Fixture {
     }
 
     fn serve(&self) -> Server {
+        self.serve_with(&[])
+    }
+
+    fn serve_with(&self, arguments: &[&str]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_siltstone"));
+        command.args(arguments);
         command.args(["serve", &self.path("shop"), "--listen", "127.0.0.1:0"]);
         command.args(["--backup", &self.path("backups"), "--backup-log-interval", "20ms"]);
         Server::start(&mut command)
@@ -176,4 +183,38 @@ fn damaged_segment_is_reported_by_the_check_with_status_1() {
     assert_eq!(restored.status.code(), Some(3));
     let text = String::from_utf8_lossy(&restored.stderr).into_owned();
     assert!(text.contains("archive") && text.contains("--check"), "{text}");
+}
+
+#[test]
+fn archive_of_an_encrypted_store_is_encrypted_with_its_key() {
+    const SECRET: &str = "secret-apples-of-one-customer";
+    let fixture = Fixture::new();
+    let key = fixture.path("key");
+    std::fs::write(&key, "5a".repeat(32)).unwrap();
+    std::fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+    let mut server = fixture.serve_with(&["--key-file", &key]);
+    while info(&mut server, "rdb_saves") == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server.send(&format!("SET {SECRET} 3"));
+    let moment = archived(&mut server);
+    server.terminate();
+    let mut segments = 0;
+    for series in fixture.scratch.path().join("backups/archive").read_dir().unwrap() {
+        for segment in series.unwrap().path().read_dir().unwrap() {
+            let bytes = std::fs::read(segment.unwrap().path()).unwrap();
+            for text in [SECRET, "log_retention"] {
+                assert!(!bytes.windows(text.len()).any(|part| part == text.as_bytes()));
+            }
+            segments += 1;
+        }
+    }
+    assert!(segments > 2);
+    let without = fixture.run(&["restore", "backups", "r", "--at", &moment]);
+    assert_eq!(without.status.code(), Some(3), "{without:?}");
+    assert!(!Path::new(&fixture.path("r")).exists());
+    fixture.printed(&["--key-file", &key, "restore", "backups", "r", "--at", &moment]);
+    assert_eq!(fixture.printed(&["--key-file", &key, "get", "r", SECRET]).trim(), "3");
+    // The check needs no key.
+    fixture.printed(&["backups", "backups", "--check"]);
 }
