@@ -88,14 +88,12 @@ pub trait Storage: Send + Sync {
     /// `Locked` if anyone holds it exclusively; I/O errors.
     fn share_lock(&self) -> Result<LockGuard>;
 
-    /// Takes the lock of the archive of changes, which is written while a backup is taken. Here it
-    /// is the lock that every change needs.
+    /// Takes the lock of the archive of changes, which is written while others change or read the
+    /// backups.
     ///
     /// # Errors
-    /// As from [`lock`](Self::lock).
-    fn lock_archive(&self) -> Result<LockGuard> {
-        self.lock()
-    }
+    /// `Locked` if anyone holds it; I/O errors.
+    fn lock_archive(&self) -> Result<LockGuard>;
 }
 
 /// The contents of files, or `None` for missing ones.

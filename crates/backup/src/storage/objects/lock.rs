@@ -4,6 +4,7 @@
 //!   locks/exclusive      {"host":"db1","process":4711,"since":"20261129T100000Z",
 //!                         "token":"5f0c…","renewals":7,"is_released":false}
 //!   locks/shared-TOKEN   the same, of a restore
+//!   locks/archive        the same, of an archive of changes: taken as the exclusive one, beside it
 //!
 //!   exclusive: read ─ missing, released or not renewed for 10 minutes? ─ put if unchanged
 //!              ─ the same put again must fail ─ list: a shared lock? then release
@@ -42,6 +43,7 @@ use crate::utc::utc;
 
 const EXCLUSIVE: &str = "exclusive";
 const SHARED: &str = "shared-";
+const ARCHIVE: &str = "archive";
 /// How long a holder that is done waits for the release.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -52,6 +54,8 @@ const CLOCK: &str = "clock-";
 pub(super) enum Kind {
     /// Changes.
     Exclusive,
+    /// Changes of the archive, while others change or read the backups.
+    Archive,
     /// Reads, while nobody changes anything.
     Shared,
 }
@@ -59,13 +63,14 @@ pub(super) enum Kind {
 impl Kind {
     /// Whether its holder may change the repository.
     pub(super) fn permits_changes(self) -> bool {
-        self == Kind::Exclusive
+        self != Kind::Shared
     }
 
     /// The name of a lock with this token.
     fn name(self, token: &str) -> String {
         match self {
             Kind::Exclusive => EXCLUSIVE.to_owned(),
+            Kind::Archive => ARCHIVE.to_owned(),
             Kind::Shared => format!("{SHARED}{token}"),
         }
     }
@@ -74,6 +79,7 @@ impl Kind {
     fn is_excluded_by(self, name: &str) -> bool {
         match self {
             Kind::Exclusive => name.starts_with(SHARED),
+            Kind::Archive => false,
             Kind::Shared => name == EXCLUSIVE,
         }
     }
@@ -170,7 +176,7 @@ pub(super) async fn take(objects: Objects, times: LockTimes, kind: Kind) -> Resu
     let renewed = Moment::now();
     let path = format!("{LOCKS}/{}", kind.name(&record.token));
     let mode = match kind {
-        Kind::Exclusive => condition(&objects, times, &path, &record).await?,
+        Kind::Exclusive | Kind::Archive => condition(&objects, times, &path, &record).await?,
         Kind::Shared => PutMode::Create,
     };
     let Some(version) = put_own(&objects, &path, &record, mode.clone()).await? else {

@@ -205,6 +205,10 @@ impl Storage for ObjectStorage {
         self.take_lock(Kind::Exclusive)
     }
 
+    fn lock_archive(&self) -> Result<LockGuard> {
+        self.take_lock(Kind::Archive)
+    }
+
     /// Without the permission to write, nothing is locked: a restore verifies what it reads.
     fn share_lock(&self) -> Result<LockGuard> {
         match self.take_lock(Kind::Shared) {
