@@ -7,33 +7,23 @@
 //!
 //! Content-defined pieces would find no more duplicates: files grow at their end or are overwritten
 //! in place.
-//!
-//! A blob is written as `HASH.partial`, synced and renamed, so a blob under its final name is
-//! complete. The names are durable after `Blobs::sync`.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use siltstone_engine::{Error, Purpose, Result};
-use siltstone_vfs::{File, Mode, Vfs};
+use siltstone_engine::{Purpose, Result};
+use siltstone_vfs::File;
+
+use crate::storage::{Storage, is_partial};
 
 /// The length of all blobs of a file but the last.
-pub const BLOB_BYTES: u64 = 4 << 20;
-const PARTIAL: &str = ".partial";
+pub(crate) const BLOB_BYTES: u64 = 4 << 20;
+const BLOBS: &str = "blobs";
 
-/// The directory of blobs.
-pub struct Blobs {
-    vfs: Arc<dyn Vfs>,
-    directories: BTreeMap<String, Directory>,
-}
-
-/// The blobs whose hashes begin with two digits.
-struct Directory {
-    vfs: Arc<dyn Vfs>,
+/// The blobs that a repository has, and new ones.
+pub(crate) struct Blobs {
+    storage: Arc<dyn Storage>,
     hashes: BTreeSet<String>,
-    /// There may be names that no sync has covered.
-    is_unsynced: bool,
 }
 
 /// The blobs of a file, and the number and bytes of those that were new.
@@ -45,31 +35,29 @@ pub(crate) struct StoredBlobs {
 }
 
 impl Blobs {
-    /// The blobs in `vfs`. Cost: a list of each of its directories.
+    /// The blobs in `storage`. Cost: a list of all of them.
     ///
     /// # Errors
     /// I/O errors.
-    pub(crate) fn open(vfs: Arc<dyn Vfs>) -> Result<Self> {
-        let mut directories = BTreeMap::new();
-        for name in vfs.subdirectories()? {
-            let directory = vfs.subdirectory(&name)?;
-            let hashes = directory.list()?.into_iter().filter(|name| is_hash(name)).collect();
-            // A killed backup may have left names that no sync has covered.
-            directories.insert(name, Directory { vfs: directory, hashes, is_unsynced: true });
-        }
-        Ok(Blobs { vfs, directories })
+    pub(crate) fn open(storage: Arc<dyn Storage>) -> Result<Self> {
+        let mut hashes = BTreeSet::new();
+        storage.list(BLOBS, &mut |file| {
+            hashes.extend(hash_at(file.path).map(str::to_owned));
+            Ok(())
+        })?;
+        Ok(Blobs { storage, hashes })
     }
 
     /// Whether there is a blob of this hash.
     pub(crate) fn contains(&self, hash: &str) -> bool {
-        let directory = hash.get(..2).and_then(|digits| self.directories.get(digits));
-        directory.is_some_and(|directory| directory.hashes.contains(hash))
+        self.hashes.contains(hash)
     }
 
-    /// Stores the content of `file`. `on_read` is called with the bytes of each piece.
+    /// Stores the content of `file`; it is durable after a sync of the storage. `on_read` is called
+    /// with the bytes of each piece.
     ///
     /// # Errors
-    /// I/O errors; there may be a partial blob then, which `retain` removes.
+    /// I/O errors.
     pub(crate) fn store(
         &mut self,
         file: &dyn File,
@@ -88,8 +76,8 @@ impl Blobs {
                 file.read_at(offset, piece, Purpose::Maintenance)?;
             }
             let hash = hash_of(piece);
-            if !self.contains(&hash) {
-                self.write(&hash, piece)?;
+            if self.hashes.insert(hash.clone()) {
+                self.storage.write(&path(&hash), piece)?;
                 stored.new_blobs += 1;
                 stored.new_bytes += piece.len() as u64;
             }
@@ -99,105 +87,86 @@ impl Blobs {
         }
         Ok(stored)
     }
+}
 
-    fn write(&mut self, hash: &str, content: &[u8]) -> Result<()> {
-        let directory = self.directory(&hash[..2])?;
-        let partial = format!("{hash}{PARTIAL}");
-        if directory.vfs.exists(&partial)? {
-            directory.vfs.remove(&partial)?;
-        }
-        let target = directory.vfs.create(&partial)?;
-        target.write_at(0, content, Purpose::Maintenance)?;
-        target.sync(Purpose::Maintenance)?;
-        directory.vfs.rename(&partial, hash)?;
-        directory.is_unsynced = true;
-        directory.hashes.insert(hash.to_owned());
-        Ok(())
-    }
+/// Why a blob cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    Missing,
+    Damaged,
+}
 
-    /// Makes the names of all blobs durable.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub(crate) fn sync(&mut self) -> Result<()> {
-        for directory in self.directories.values_mut().filter(|d| d.is_unsynced) {
-            directory.vfs.sync_dir(Purpose::Maintenance)?;
-            directory.is_unsynced = false;
-        }
-        Ok(())
-    }
+/// Reads blobs, in the order of `hashes`, and compares them with their hashes.
+pub(crate) fn read_each(
+    storage: &dyn Storage,
+    hashes: Vec<String>,
+) -> impl Iterator<Item = Result<Result<Vec<u8>, Unusable>>> {
+    let contents = storage.read_each(hashes.iter().map(|hash| path(hash)).collect());
+    contents.zip(hashes).map(|(content, hash)| {
+        let content = content?.ok_or(Unusable::Missing);
+        Ok(content.and_then(|c| if hash_of(&c) == hash { Ok(c) } else { Err(Unusable::Damaged) }))
+    })
+}
 
-    /// Reads a blob and compares it with its hash.
-    ///
-    /// # Errors
-    /// `Corruption` if it is missing or damaged; I/O errors.
-    pub(crate) fn read(&self, hash: &str) -> Result<Vec<u8>> {
-        let corruption = |reason: &str| Err(Error::corruption(self.path(hash), 0, reason));
-        let directory = self.directories.get(&hash[..2]).filter(|d| d.hashes.contains(hash));
-        let Some(directory) = directory else { return corruption("this blob is missing") };
-        let file = directory.vfs.open(hash, Mode::Read)?;
-        let mut content = vec![0; file.len()?.min(BLOB_BYTES + 1) as usize];
-        file.read_at(0, &mut content, Purpose::Maintenance)?;
-        if hash_of(&content) == hash { Ok(content) } else { corruption("this blob is damaged") }
-    }
-
-    /// The name of a blob in messages.
-    pub(crate) fn path(&self, hash: &str) -> String {
-        format!("{}/{}/{hash}", self.vfs.name(), &hash[..2])
-    }
-
-    /// Renames blobs to `HASH.damaged`, durably.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub(crate) fn set_aside<'h>(
-        &mut self,
-        hashes: impl IntoIterator<Item = &'h String>,
-    ) -> Result<()> {
-        for hash in hashes {
-            let Some(directory) = self.directories.get_mut(&hash[..2]) else { continue };
-            if directory.hashes.remove(hash) {
-                directory.vfs.rename(hash, &format!("{hash}.damaged"))?;
-                directory.vfs.sync_dir(Purpose::Maintenance)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes blobs that `is_needed` does not name, and partial ones; returns the number and bytes
-    /// of the former.
-    ///
-    /// # Errors
-    /// I/O errors; some are removed then.
-    pub(crate) fn retain(&mut self, is_needed: impl Fn(&str) -> bool) -> Result<(u64, u64)> {
-        let (mut blobs, mut bytes) = (0, 0);
-        for directory in self.directories.values_mut() {
-            let unneeded: Vec<_> =
-                directory.hashes.iter().filter(|hash| !is_needed(hash)).cloned().collect();
-            for hash in unneeded {
-                bytes += directory.vfs.open(&hash, Mode::Read)?.len()?;
-                directory.vfs.remove(&hash)?;
-                directory.hashes.remove(&hash);
-                blobs += 1;
-            }
-            // Left by interrupted backups.
-            let partial = directory.vfs.list()?.into_iter().filter(|n| n.ends_with(PARTIAL));
-            for name in partial {
-                directory.vfs.remove(&name)?;
-            }
-        }
-        Ok((blobs, bytes))
-    }
-
-    fn directory(&mut self, digits: &str) -> Result<&mut Directory> {
-        Ok(match self.directories.entry(digits.to_owned()) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let vfs = self.vfs.subdirectory(digits)?;
-                new.insert(Directory { vfs, hashes: BTreeSet::new(), is_unsynced: false })
-            }
+impl std::fmt::Display for Unusable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Unusable::Missing => "missing",
+            Unusable::Damaged => "damaged",
         })
     }
+}
+
+/// The name of a blob in messages.
+pub(crate) fn display(storage: &dyn Storage, hash: &str) -> String {
+    format!("{}/{}", storage.name(), path(hash))
+}
+
+/// Renames a blob to `HASH.damaged`.
+///
+/// # Errors
+/// I/O errors.
+pub(crate) fn set_aside(storage: &dyn Storage, hash: &str) -> Result<()> {
+    storage.rename(&path(hash), &format!("{}.damaged", path(hash)))
+}
+
+/// Removes blobs that `is_needed` does not name, and partial ones; returns the number and bytes of
+/// the former.
+///
+/// # Errors
+/// I/O errors; some are removed then.
+pub(crate) fn retain(
+    storage: &dyn Storage,
+    is_needed: impl Fn(&str) -> bool,
+) -> Result<(u64, u64)> {
+    let (mut blobs, mut bytes) = (0, 0);
+    let mut unneeded = Vec::new();
+    storage.list(BLOBS, &mut |file| {
+        match hash_at(file.path) {
+            Some(hash) if is_needed(hash) => return Ok(()),
+            Some(_) => {
+                blobs += 1;
+                bytes += (file.len)()?;
+            }
+            // Left by an interrupted backup.
+            None if is_partial(file.path) => {}
+            None => return Ok(()),
+        }
+        unneeded.push(format!("{BLOBS}/{}", file.path));
+        Ok(())
+    })?;
+    storage.remove(&unneeded)?;
+    Ok((blobs, bytes))
+}
+
+fn path(hash: &str) -> String {
+    format!("{BLOBS}/{}/{hash}", &hash[..2])
+}
+
+/// The hash of the blob at a path below the directory of blobs, if it is one.
+fn hash_at(path: &str) -> Option<&str> {
+    let (digits, name) = path.split_once('/')?;
+    (is_hash(name) && digits == &name[..2]).then_some(name)
 }
 
 /// BLAKE3 as hex digits.

@@ -6,14 +6,14 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use siltstone::Db;
 use siltstone_engine::{Error, Result};
 use siltstone_vfs::{Disk, LockGuard, Mode, Vfs};
 
-use crate::blobs::Blobs;
-use crate::manifest::{BackupFile, Manifest};
+use crate::manifest::{ArchiveLink, BackupFile, Manifest};
+use crate::position_file::PositionFile;
 use crate::repository::Repository;
 
 /// The lock file of a store, and so of a checkpoint.
@@ -56,7 +56,8 @@ impl Repository {
             reason: "only a store in a directory can be backed up; use export".into(),
         })?;
         let take = |target: &Path| db.checkpoint(target);
-        self.back_up_checkpoint(dir, dir.display().to_string(), &take, progress)
+        let store = Some(db.vfs());
+        self.back_up_archived(dir, dir.display().to_string(), &take, store, progress)
     }
 
     /// Takes a backup of a checkpoint of what is in `dir`, which `take` makes in the directory that
@@ -72,9 +73,24 @@ impl Repository {
         take: &dyn Fn(&Path) -> Result<()>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<BackupReport> {
+        self.back_up_archived(dir, source, take, None, progress)
+    }
+
+    /// The same. With the directory of a store the backup is linked to its archive.
+    fn back_up_archived(
+        &self,
+        dir: &Path,
+        source: String,
+        take: &dyn Fn(&Path) -> Result<()>,
+        store: Option<&Arc<dyn Vfs>>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<BackupReport> {
         let _lock = self.lock()?;
-        let taken_at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let taken_at = unix_time().as_secs();
+        let position = store.map(PositionFile::read).transpose()?.flatten();
         let checkpoint = Checkpoint::take(dir, take)?;
+        let from = unix_time().as_millis() as u64;
+        let archive = position.map(|position| self.link(position, from)).transpose()?;
         let store = source;
         let known = self.newest_files_of(&store)?;
         let mut blobs = self.blobs()?;
@@ -103,22 +119,28 @@ impl Repository {
                 file.blobs = stored.hashes;
             }
         }
-        self.finish(&mut blobs, store, taken_at, files, report)
+        let files = files.into_iter().map(|(_, file)| file).collect();
+        let mut manifest = Manifest::new(store, taken_at, files);
+        manifest.archive = archive;
+        self.finish(&manifest, report)
+    }
+
+    /// The place in the archive of a backup whose state was complete at `from`. The position was
+    /// read before.
+    fn link(&self, position: PositionFile, from: u64) -> Result<ArchiveLink> {
+        let head = self.series(&position.series).head()?;
+        // Otherwise it may not be written, and another one may get its number.
+        let is_written = head.is_some_and(|head| {
+            head.number == position.number && position.is_hash_of_last(&head.hash)
+        });
+        let after = position.number - u64::from(!is_written);
+        Ok(ArchiveLink { series: position.series, after, from })
     }
 
     /// Makes the blobs durable and adds the manifest.
-    fn finish(
-        &self,
-        blobs: &mut Blobs,
-        store: String,
-        taken_at: u64,
-        files: Vec<(Arc<dyn Vfs>, BackupFile)>,
-        report: BackupReport,
-    ) -> Result<BackupReport> {
-        blobs.sync()?;
-        let files = files.into_iter().map(|(_, file)| file).collect();
-        let manifest = Manifest::new(store, taken_at, files);
-        let id = self.add(&manifest)?;
+    fn finish(&self, manifest: &Manifest, report: BackupReport) -> Result<BackupReport> {
+        self.storage.sync()?;
+        let id = self.add(manifest)?;
         let (files, bytes) = (manifest.files.len() as u64, manifest.bytes());
         Ok(BackupReport { id, files, bytes, ..report })
     }
@@ -139,6 +161,11 @@ impl Repository {
         }
         Ok(BTreeMap::new())
     }
+}
+
+/// The time since 1970.
+fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// A checkpoint beside the store, where files can be linked. Removed when it is dropped.

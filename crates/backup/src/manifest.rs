@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use siltstone_engine::{Error, Result};
 
 use crate::blobs::{BLOB_BYTES, is_hash};
+use crate::sealed;
 
 /// The newest version that this program reads.
 const VERSION: u32 = 2;
@@ -30,6 +31,21 @@ pub struct Manifest {
     pub taken_at: u64,
     /// The files of the store, sorted by path. The catalogue is one of them.
     pub files: Vec<BackupFile>,
+    /// Where the archive of changes goes on from it. Earlier programs ignore it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<ArchiveLink>,
+}
+
+/// The place of a backup in the archive of changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchiveLink {
+    /// The series of segments of the store.
+    pub series: String,
+    /// Segments up to this number have no change that is not in the backup.
+    pub after: u64,
+    /// When the state of the backup was complete, in milliseconds since 1970: later moments can be
+    /// restored from it.
+    pub from: u64,
 }
 
 /// A file of a backup.
@@ -71,7 +87,7 @@ impl Manifest {
         files.sort_by(|a, b| a.path.cmp(&b.path));
         let depth = files.iter().map(BackupFile::depth).max().unwrap_or_default();
         let version = if depth > 1 { VERSION } else { FLAT_VERSION };
-        Manifest { version, store, taken_at, files }
+        Manifest { version, store, taken_at, files, archive: None }
     }
 
     /// The bytes of all files.
@@ -80,12 +96,7 @@ impl Manifest {
     }
 
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
-        let mut text = serde_json::to_string(self).map_err(|e| Error::Invalid(e.to_string()))?;
-        text.push('\n');
-        let hash = blake3::hash(text.as_bytes()).to_hex();
-        text.push_str(&hash);
-        text.push('\n');
-        Ok(text.into_bytes())
+        sealed::seal(self)
     }
 
     /// Decodes the manifest in the file `name`.
@@ -94,11 +105,7 @@ impl Manifest {
     /// `Corruption` if it does not match its hash or is malformed; `Invalid` for a newer version.
     pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
         let damaged = |reason: &str| Error::corruption(name, 0, reason);
-        let end = bytes.iter().position(|&byte| byte == b'\n').ok_or_else(|| damaged("no line"))?;
-        let (text, hash) = bytes.split_at(end + 1);
-        if hash.strip_suffix(b"\n") != Some(blake3::hash(text).to_hex().as_bytes()) {
-            return Err(damaged("the manifest does not match its hash"));
-        }
+        let text = sealed::unseal(name, bytes)?;
         let version: Version = serde_json::from_slice(text).map_err(|e| damaged(&e.to_string()))?;
         if !(FLAT_VERSION..=VERSION).contains(&version.version) {
             return Err(Error::Invalid(format!(

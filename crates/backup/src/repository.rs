@@ -1,29 +1,27 @@
-//! The directory of backups: its format, its lock and the list of backups.
+//! The repository of backups: its format, its lock and the list of backups.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use siltstone_engine::{Error, Purpose, Result};
-use siltstone_vfs::{Disk, LockGuard, Mode, Vfs};
+use siltstone_engine::{Error, Result};
+use siltstone_vfs::{LockGuard, Vfs};
 
 use crate::blobs::Blobs;
 use crate::manifest::Manifest;
+use crate::storage::{self, Directory, Storage, is_partial};
+use crate::utc::utc;
 
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT: &str = "siltstone backups 1\n";
-const LOCK: &str = "LOCK";
 const BACKUPS: &str = "backups";
-const BLOBS: &str = "blobs";
-const DRAFT: &str = ".partial";
 /// How long another process may take to create a repository.
 const CREATION_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A repository of backups. Every change is made under its lock.
 pub struct Repository {
-    pub(crate) vfs: Arc<dyn Vfs>,
-    manifests: Arc<dyn Vfs>,
+    pub(crate) storage: Arc<dyn Storage>,
 }
 
 /// A backup in a repository.
@@ -38,26 +36,26 @@ pub struct Backup {
 
 impl std::fmt::Debug for Repository {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Repository").field(&self.vfs.name()).finish()
+        f.debug_tuple("Repository").field(&self.storage.name()).finish()
     }
 }
 
 impl Repository {
-    /// Opens the repository in the directory `path`.
+    /// Opens the repository at `place`: a directory, or a URL such as `s3://bucket/prefix`.
     ///
     /// # Errors
     /// `Refused` if it is not a repository, or of another format; I/O errors.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::open_vfs(Arc::new(Disk::open(path.as_ref())?))
+    pub fn open(place: impl AsRef<Path>) -> Result<Self> {
+        Self::open_in(storage::at(place.as_ref(), false)?)
     }
 
-    /// Opens the repository in the directory `path`, or creates it there if the directory is
-    /// missing or empty.
+    /// Opens the repository at `place`, or creates it there if the directory is missing or empty,
+    /// or if the URL names no objects.
     ///
     /// # Errors
     /// `Refused` if the directory holds anything else; I/O errors.
-    pub fn open_or_create(path: impl AsRef<Path>) -> Result<Self> {
-        Self::open_or_create_vfs(Arc::new(Disk::create(path.as_ref())?))
+    pub fn open_or_create(place: impl AsRef<Path>) -> Result<Self> {
+        Self::open_or_create_in(storage::at(place.as_ref(), true)?)
     }
 
     /// [`open`](Self::open) in any file system.
@@ -65,19 +63,7 @@ impl Repository {
     /// # Errors
     /// As from it.
     pub fn open_vfs(vfs: Arc<dyn Vfs>) -> Result<Self> {
-        let refused = |reason: String| Error::Refused { path: vfs.name(), reason };
-        if !vfs.exists(FORMAT_FILE)? {
-            return Err(refused("it is no repository of backups: it has no file FORMAT".into()));
-        }
-        let found = read(vfs.as_ref(), FORMAT_FILE)?;
-        if found != FORMAT.as_bytes() {
-            let (found, known) = (String::from_utf8_lossy(&found), FORMAT.trim_end());
-            let reason =
-                format!("its format is {:?}, and this program reads {known:?}", found.trim());
-            return Err(refused(reason));
-        }
-        let manifests = vfs.subdirectory(BACKUPS)?;
-        Ok(Repository { vfs, manifests })
+        Self::open_in(Arc::new(Directory::new(vfs)))
     }
 
     /// [`open_or_create`](Self::open_or_create) in any file system.
@@ -85,19 +71,53 @@ impl Repository {
     /// # Errors
     /// As from it.
     pub fn open_or_create_vfs(vfs: Arc<dyn Vfs>) -> Result<Self> {
-        if !vfs.exists(FORMAT_FILE)? {
-            let ours = |name: &String| name == LOCK || name.starts_with(FORMAT_FILE);
-            let unknown = vfs.list()?.into_iter().find(|name| !ours(name));
-            let unknown = unknown.or_else(|| vfs.subdirectories().ok()?.into_iter().next());
-            if let Some(name) = unknown {
-                let reason = format!(
-                    "a repository of backups needs an empty directory; this one has {name:?}"
-                );
-                return Err(Error::Refused { path: vfs.name(), reason });
-            }
-            create(vfs.as_ref())?;
+        Self::open_or_create_in(Arc::new(Directory::new(vfs)))
+    }
+
+    /// [`open`](Self::open) in any storage.
+    ///
+    /// # Errors
+    /// As from it.
+    pub fn open_in(storage: Arc<dyn Storage>) -> Result<Self> {
+        let format = storage.read(FORMAT_FILE)?;
+        Self::with_format(storage, format)
+    }
+
+    fn with_format(storage: Arc<dyn Storage>, format: Option<Vec<u8>>) -> Result<Self> {
+        let refused = |reason: String| Error::Refused { path: storage.name(), reason };
+        let Some(found) = format else {
+            return Err(refused("it is no repository of backups: it has no file FORMAT".into()));
+        };
+        if found != FORMAT.as_bytes() {
+            let (found, known) = (String::from_utf8_lossy(&found), FORMAT.trim_end());
+            let reason =
+                format!("its format is {:?}, and this program reads {known:?}", found.trim());
+            return Err(refused(reason));
         }
-        Self::open_vfs(vfs)
+        Ok(Repository { storage })
+    }
+
+    /// [`open_or_create`](Self::open_or_create) in any storage.
+    ///
+    /// # Errors
+    /// As from it.
+    pub fn open_or_create_in(storage: Arc<dyn Storage>) -> Result<Self> {
+        let format = storage.read(FORMAT_FILE)?;
+        if format.is_some() {
+            return Self::with_format(storage, format);
+        }
+        storage.list("", &mut |file| match is_ours(file.path) {
+            true => Ok(()),
+            false => Err(Error::Refused {
+                path: storage.name(),
+                reason: format!(
+                    "a repository of backups needs an empty directory; this one has {:?}",
+                    file.path
+                ),
+            }),
+        })?;
+        create(storage.as_ref())?;
+        Self::open_in(storage)
     }
 
     /// All backups, oldest first.
@@ -114,15 +134,18 @@ impl Repository {
     /// # Errors
     /// `Invalid` if there is none; `Corruption` if its manifest is damaged; I/O errors.
     pub fn backup(&self, id: &str) -> Result<Backup> {
-        let ids = self.ids()?;
-        if !ids.iter().any(|known| known == id) {
+        // Not a path that leads elsewhere.
+        let is_name = !id.is_empty() && !id.contains(['/', '.', '\0']);
+        let bytes = if is_name { self.storage.read(&path(id))? } else { None };
+        let name = self.storage.name();
+        let Some(bytes) = bytes else {
+            let ids = self.ids()?;
             let known = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
-            let reason =
-                format!("there is no backup {id:?} in {}; there is {known}", self.vfs.name());
-            return Err(Error::Invalid(reason));
-        }
-        let bytes = read(self.manifests.as_ref(), id)?;
-        let manifest = Manifest::decode(&format!("{}/{id}", self.manifests.name()), &bytes)?;
+            return Err(Error::Invalid(format!(
+                "there is no backup {id:?} in {name}; there is {known}"
+            )));
+        };
+        let manifest = Manifest::decode(&format!("{name}/{}", path(id)), &bytes)?;
         Ok(Backup { id: id.to_owned(), manifest })
     }
 
@@ -131,20 +154,28 @@ impl Repository {
     /// # Errors
     /// I/O errors.
     pub fn ids(&self) -> Result<Vec<String>> {
-        Ok(self.manifests.list()?.into_iter().filter(|name| !name.ends_with(DRAFT)).collect())
+        let mut ids = Vec::new();
+        self.storage.list(BACKUPS, &mut |file| {
+            if !is_partial(file.path) {
+                ids.push(file.path.to_owned());
+            }
+            Ok(())
+        })?;
+        ids.sort_unstable();
+        Ok(ids)
     }
 
     pub(crate) fn lock(&self) -> Result<LockGuard> {
-        self.vfs.lock(LOCK)
+        self.storage.lock()
     }
 
     /// Keeps others from changing the repository.
     pub(crate) fn share_lock(&self) -> Result<LockGuard> {
-        self.vfs.share_lock(LOCK)
+        self.storage.share_lock()
     }
 
     pub(crate) fn blobs(&self) -> Result<Blobs> {
-        Blobs::open(self.vfs.subdirectory(BLOBS)?)
+        Blobs::open(self.storage.clone())
     }
 
     /// Adds a backup, durably, and returns its name. The caller has the lock.
@@ -159,27 +190,29 @@ impl Repository {
             let base = newest.split('-').next().unwrap_or_default().to_owned();
             id = format!("{base}-{number:04}");
         }
-        write_new(self.manifests.as_ref(), &id, &manifest.encode()?)?;
+        self.storage.write(&path(&id), &manifest.encode()?)?;
+        self.storage.sync()?;
         Ok(id)
     }
 
     /// Removes the manifests `ids`, durably. The caller has the lock.
     pub(crate) fn remove(&self, ids: &[String]) -> Result<()> {
-        for id in ids {
-            self.manifests.remove(id)?;
-        }
-        self.manifests.sync_dir(Purpose::Maintenance)
+        self.storage.remove(&ids.iter().map(|id| path(id)).collect::<Vec<_>>())?;
+        self.storage.sync()
     }
 }
 
 /// Makes an empty directory a repository. Several servers may begin to share it at once: the others
 /// wait for the one that is creating it.
-fn create(vfs: &dyn Vfs) -> Result<()> {
+fn create(storage: &dyn Storage) -> Result<()> {
     let began = Instant::now();
     loop {
-        match vfs.lock(LOCK) {
-            Ok(_lock) if vfs.exists(FORMAT_FILE)? => return Ok(()),
-            Ok(_lock) => return write_new(vfs, FORMAT_FILE, FORMAT.as_bytes()),
+        match storage.lock() {
+            Ok(_lock) if storage.read(FORMAT_FILE)?.is_some() => return Ok(()),
+            Ok(_lock) => {
+                storage.write(FORMAT_FILE, FORMAT.as_bytes())?;
+                return storage.sync();
+            }
             Err(Error::Locked { .. }) if began.elapsed() < CREATION_TIMEOUT => {
                 std::thread::sleep(POLL_INTERVAL);
             }
@@ -188,58 +221,13 @@ fn create(vfs: &dyn Vfs) -> Result<()> {
     }
 }
 
-fn read(vfs: &dyn Vfs, name: &str) -> Result<Vec<u8>> {
-    let file = vfs.open(name, Mode::Read)?;
-    let mut bytes = vec![0; file.len()? as usize];
-    file.read_at(0, &mut bytes, Purpose::Maintenance)?;
-    Ok(bytes)
+/// Whether the file may be there before the repository is created: a process that is creating it
+/// has written it.
+fn is_ours(path: &str) -> bool {
+    path.starts_with(FORMAT_FILE) || storage::is_lock(path)
 }
 
-/// Writes a file that appears under its name when it is complete and durable.
-fn write_new(vfs: &dyn Vfs, name: &str, bytes: &[u8]) -> Result<()> {
-    let draft = format!("{name}{DRAFT}");
-    if vfs.exists(&draft)? {
-        vfs.remove(&draft)?;
-    }
-    let file = vfs.create(&draft)?;
-    file.write_at(0, bytes, Purpose::Maintenance)?;
-    file.sync(Purpose::Maintenance)?;
-    vfs.rename(&draft, name)?;
-    vfs.sync_dir(Purpose::Maintenance)
-}
-
-/// A UTC time such as `20261126T053000Z`.
-///
-/// Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
-fn utc(seconds: u64) -> String {
-    let (days, time) = (seconds / 86_400, seconds % 86_400);
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::utc;
-
-    #[test]
-    fn times_are_formatted_in_utc() {
-        for (seconds, expected) in [
-            (0, "19700101T000000Z"),
-            (951_782_399, "20000228T235959Z"),
-            (951_782_400, "20000229T000000Z"),
-            (1_795_671_000, "20261126T053000Z"),
-            (4_107_542_400, "21000301T000000Z"),
-        ] {
-            assert_eq!(utc(seconds), expected);
-        }
-    }
+/// The path of a manifest.
+fn path(id: &str) -> String {
+    format!("{BACKUPS}/{id}")
 }

@@ -9,6 +9,7 @@ use siltstone::{CLUSTER_ORIGIN, PartialDirectory};
 use siltstone_engine::{Error, Purpose, Result};
 use siltstone_vfs::{Vfs, is_zero};
 
+use crate::blobs;
 use crate::manifest::BackupFile;
 use crate::repository::Repository;
 
@@ -28,10 +29,18 @@ impl Repository {
         target: impl AsRef<Path>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
-        let target = target.as_ref();
         let _lock = self.share_lock()?;
+        self.restore_locked(id, target.as_ref(), progress)
+    }
+
+    /// The same. The caller keeps others from changing the repository.
+    pub(crate) fn restore_locked(
+        &self,
+        id: &str,
+        target: &Path,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
         let manifest = self.backup(id)?.manifest;
-        let blobs = self.blobs()?;
         let partial = PartialDirectory::create(target)?;
         let root = partial.vfs();
         // By their paths. Parents come before their children.
@@ -41,7 +50,10 @@ impl Repository {
         // of the tables of a cluster.
         let is_last = |file: &&BackupFile| [Catalogue::NAME, CLUSTER_ORIGIN].contains(&&*file.path);
         let (last, others): (Vec<_>, Vec<_>) = manifest.files.iter().partition(is_last);
-        for file in others.into_iter().chain(last) {
+        let files: Vec<&BackupFile> = others.into_iter().chain(last).collect();
+        let hashes = files.iter().flat_map(|file| file.blobs.clone()).collect();
+        let mut contents = blobs::read_each(self.storage.as_ref(), hashes);
+        for file in files {
             let (directory, name) = file.place();
             for (end, _) in directory.match_indices('/').chain([(directory.len(), "")]) {
                 let (path, parent) = (&directory[..end], directory[..end].rsplit_once('/'));
@@ -60,7 +72,11 @@ impl Repository {
             };
             let mut offset = 0;
             for hash in &file.blobs {
-                let content = blobs.read(hash)?;
+                let Some(content) = contents.next() else { break };
+                let content = content?.map_err(|reason| {
+                    let blob = blobs::display(self.storage.as_ref(), hash);
+                    Error::corruption(blob, 0, format!("this blob is {reason}"))
+                })?;
                 // Holes stay holes.
                 if !is_zero(&content) {
                     created.write_at(offset, &content, Purpose::Maintenance)?;

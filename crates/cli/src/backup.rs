@@ -1,14 +1,17 @@
 //! `backup`, `restore` and `backups`: incremental backups in a repository.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
 use serde_json::json;
 use siltstone::{CLUSTER_ORIGIN, Db};
-use siltstone_backup::{BackupReport, CheckReport, Repository};
+use siltstone_backup::{
+    BackupReport, CheckReport, Repository, Storage, format_time, parse_time, storage,
+};
 use siltstone_server::TakeBackup;
 
+use crate::archive;
 use crate::outcome::{CommandResult, Failure, Outcome};
 use crate::progress;
 use crate::store::{read_only, refuse_node};
@@ -16,14 +19,17 @@ use indicatif::HumanBytes;
 
 /// Back up a store into a repository: the first time all of it, then what is new
 ///
-/// A repository is a directory that holds any number of backups, and stores equal content once. The
-/// backup appears when it is complete and durable; a command that is killed leaves the earlier ones
+/// A repository holds any number of backups, and stores equal content once. It is a directory, or lies
+/// in an object store: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX, with
+/// credentials from environment variables such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+/// AWS_REGION and AWS_ENDPOINT, GOOGLE_SERVICE_ACCOUNT, or AZURE_STORAGE_ACCOUNT_NAME and
+/// AZURE_STORAGE_ACCOUNT_KEY. The backup appears when it is complete and durable; a command that is killed leaves the earlier ones
 /// as they were. A node of a cluster is backed up while it runs: see siltstone cluster backup.
 #[derive(Args)]
 pub(crate) struct Backup {
     /// The directory of the store
     dir: PathBuf,
-    /// The directory of the repository, created if it is missing or empty
+    /// The directory or URL of the repository, created if it is missing or empty
     repository: PathBuf,
     /// Check every byte of the store first, and back up only an intact one
     #[arg(long)]
@@ -38,24 +44,34 @@ pub(crate) struct Backup {
 
 /// Make a store from a backup, or the first node of a new cluster from that of a cluster
 ///
-/// Each file is compared with its hash. The store appears when it is complete and durable.
+/// Each file is compared with its hash. The store appears when it is complete and durable. With
+/// --at it is a store as it was at a moment, if `siltstone serve` archives the changes between
+/// backups (--backup-log-interval): all tables on lsm as of the last mark at or before it.
 #[derive(Args)]
 pub(crate) struct Restore {
-    /// The directory of the repository
+    /// The directory or URL of the repository
     repository: PathBuf,
     /// The directory of the new store or node, which must not exist
     dir: PathBuf,
     /// The backup, as `siltstone backups` lists it; by default the newest
     #[arg(long, value_name = "ID")]
     id: Option<String>,
+    /// The moment, within those that `siltstone backups` lists: like 2026-11-29T15:04:00Z, with an
+    /// offset like 2026-11-29T16:04:00+01:00, or in seconds since 1970
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "id")]
+    at: Option<u64>,
+    /// With --at: the store, as `siltstone backups` lists it, if the repository has several
+    #[arg(long, value_name = "STORE", requires = "at")]
+    store: Option<String>,
 }
 
-/// List the backups of a repository, check them, or remove old ones
+/// List the backups of a repository and the moments between them that can be restored, check them,
+/// or remove old ones
 ///
-/// Exit status 1 if --check finds that a backup cannot be restored.
+/// Exit status 1 if --check finds that a backup, or changes after one, cannot be restored.
 #[derive(Args)]
 pub(crate) struct Backups {
-    /// The directory of the repository
+    /// The directory or URL of the repository
     repository: PathBuf,
     /// Read everything and compare it with its hash
     #[arg(long, conflicts_with = "keep")]
@@ -63,7 +79,7 @@ pub(crate) struct Backups {
     /// With --check: rename damaged files, so that the next backup stores their content again
     #[arg(long, requires = "check")]
     set_aside: bool,
-    /// Remove all backups but this many, the newest
+    /// Remove all backups but this many, the newest, and the archived changes before them
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
     /// Print one JSON object
@@ -116,13 +132,13 @@ impl Backup {
 
 /// Takes backups of what is served, by `take`, and reports the outcome on the standard error stream.
 pub(crate) fn of_served(
-    repository: Repository,
+    repository: ServedRepository,
     keep: Option<u32>,
     take: impl Fn(&Repository) -> siltstone::Result<BackupReport> + Send + Sync + 'static,
 ) -> TakeBackup {
     Arc::new(move || {
-        let taken = take(&repository);
-        let kept = taken.and_then(|report| {
+        let kept = repository.open().and_then(|repository| {
+            let report = take(&repository)?;
             let (id, new) = (&report.id, HumanBytes(report.new_bytes));
             eprintln!(
                 "backup {id}: {} files, {}; new: {new}",
@@ -135,8 +151,52 @@ pub(crate) fn of_served(
     })
 }
 
+/// The repository of a server. An object store that cannot be reached does not keep the server from
+/// starting: the repository is opened beside it, or by the first backup that can.
+#[derive(Clone)]
+pub(crate) struct ServedRepository {
+    storage: Arc<dyn Storage>,
+    opened: Arc<Mutex<Option<Arc<Repository>>>>,
+}
+
+impl ServedRepository {
+    /// The repository at `place`, a directory or a URL.
+    ///
+    /// # Errors
+    /// Those of a directory that is no repository, and of an invalid URL.
+    pub(crate) fn at(place: &Path) -> siltstone::Result<Self> {
+        let storage = storage::at(place, true)?;
+        let repository = ServedRepository { storage, opened: Arc::default() };
+        if !storage::is_url(place) {
+            repository.open()?;
+            return Ok(repository);
+        }
+        let served = repository.clone();
+        std::thread::spawn(move || {
+            if let Err(error) = served.open() {
+                eprintln!("the repository cannot be used: {error}\n(each backup tries again)");
+            }
+        });
+        Ok(repository)
+    }
+
+    /// # Errors
+    /// Those of an object store that cannot be reached, or has no repository.
+    pub(crate) fn open(&self) -> siltstone::Result<Arc<Repository>> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(repository) = &*opened {
+            return Ok(repository.clone());
+        }
+        let repository = Arc::new(Repository::open_or_create_in(self.storage.clone())?);
+        Ok(opened.insert(repository).clone())
+    }
+}
+
 impl Restore {
     pub(crate) fn run(self) -> CommandResult {
+        if let Some(time) = self.at {
+            return archive::restore(&self.repository, self.store.as_deref(), time, &self.dir);
+        }
         let repository = Repository::open(&self.repository)?;
         let newest = || {
             let none = format!("there is no backup in {}", self.repository.display());
@@ -172,7 +232,13 @@ impl Backups {
         if let Some(count) = self.keep {
             let removal = repository.keep_newest(count as usize)?;
             if self.json {
-                println!("{}", json!({ "removed": removal.backups, "bytes": removal.bytes }));
+                println!(
+                    "{}",
+                    json!({
+                        "removed": removal.backups, "bytes": removal.bytes,
+                        "segments": removal.segments,
+                    })
+                );
             } else {
                 println!(
                     "removed {} backups, {}",
@@ -183,11 +249,20 @@ impl Backups {
             return Ok(Outcome::Done);
         }
         let backups = repository.backups().map_err(|error| advise(error, &self.repository))?;
+        let moments = repository.moments()?;
         if self.json {
             let row = |backup: &siltstone_backup::Backup| {
                 let manifest = &backup.manifest;
                 let (files, bytes) = (manifest.files.len(), manifest.bytes());
-                json!({ "id": backup.id, "store": manifest.store, "files": files, "bytes": bytes })
+                let range = moments.iter().find(|range| range.backups.contains(&backup.id));
+                let range = range.map(|range| {
+                    let (first, last) = (format_time(range.first), format_time(range.last));
+                    json!({ "first": first, "last": last, "end": range.end })
+                });
+                json!({
+                    "id": backup.id, "store": manifest.store, "files": files, "bytes": bytes,
+                    "moments": range,
+                })
             };
             println!("{}", json!(backups.iter().map(row).collect::<Vec<_>>()));
             return Ok(Outcome::Done);
@@ -197,6 +272,7 @@ impl Backups {
             let (files, size) = (manifest.files.len(), HumanBytes(manifest.bytes()));
             println!("{}  {files} files, {size}  {}", backup.id, manifest.store);
         }
+        archive::print_moments(&moments);
         Ok(Outcome::Done)
     }
 
@@ -209,7 +285,8 @@ impl Backups {
             repository.set_aside(&report)?;
         }
         self.print(&report);
-        Ok(if report.damaged.is_empty() { Outcome::Done } else { Outcome::No })
+        let is_intact = report.damaged.is_empty() && report.damaged_segments.is_empty();
+        Ok(if is_intact { Outcome::Done } else { Outcome::No })
     }
 
     fn print(&self, report: &CheckReport) {
@@ -217,9 +294,14 @@ impl Backups {
             let damaged: serde_json::Map<_, _> = (report.damaged.iter())
                 .map(|backup| (backup.id.clone(), json!(backup.reasons)))
                 .collect();
+            let segments = report.damaged_segments.iter().map(|segment| &segment.reason);
             println!(
                 "{}",
-                json!({ "intact": report.intact, "damaged": damaged, "bytes": report.bytes })
+                json!({
+                    "intact": report.intact, "damaged": damaged, "bytes": report.bytes,
+                    "segments": report.segments,
+                    "damaged_segments": segments.collect::<Vec<_>>(),
+                })
             );
             return;
         }
@@ -231,11 +313,16 @@ impl Backups {
             backup.reasons.iter().for_each(|reason| println!("  {reason}"));
         }
         println!("{} blobs are intact, {}", report.blobs, HumanBytes(report.bytes));
+        let damaged = &report.damaged_segments;
+        if report.segments > 0 || !damaged.is_empty() {
+            println!("{} segments of archived changes are intact", report.segments);
+        }
+        damaged.iter().for_each(|segment| println!("DAMAGED: {}", segment.reason));
     }
 }
 
 /// The failure of an error of a repository, which is not repaired as a store is.
-fn advise(error: siltstone::Error, repository: &Path) -> Failure {
+pub(crate) fn advise(error: siltstone::Error, repository: &Path) -> Failure {
     match error.is_corruption() {
         true => Failure::Store(format!(
             "{error}\n(`siltstone backups {} --check` lists the backups that are intact)",

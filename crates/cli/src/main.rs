@@ -11,6 +11,7 @@ mod output;
 
 mod access;
 mod advise;
+mod archive;
 mod backup;
 mod bench;
 mod changes;

@@ -52,8 +52,8 @@ impl From<Error> for Failure {
             _ if error.is_corruption() => Failure::Store(format!(
                 "{text}\n(`siltstone verify DIR` lists the damage; `siltstone repair DIR` repairs it as far as possible)"
             )),
-            Error::Io { kind: ErrorKind::PermissionDenied, operation, .. }
-                if !matches!(operation, "bind to" | "listen on") =>
+            Error::Io { kind: ErrorKind::PermissionDenied, operation, ref file, .. }
+                if !matches!(operation, "bind to" | "listen on") && !file.contains("://") =>
             {
                 Failure::Store(format!(
                     "{text}\n(reading a store needs read permission for its directory and everything in it, writing also \
@@ -70,6 +70,9 @@ impl From<Error> for Failure {
             )),
             _ if error.is_disk_full() => Failure::Store(format!(
                 "{text}\n(earlier writes are safe and readable; free some space to continue writing)"
+            )),
+            Error::Locked { ref path, .. } if path.contains("://") => Failure::Store(format!(
+                "{text}\n(wait until that process has ended; if it was killed, its lock ends after 10 minutes)"
             )),
             Error::Locked { .. } => Failure::Store(format!(
                 "{text}\n(if `siltstone serve` has it open, use a client: `redis-cli -p PORT get KEY`)"

@@ -158,7 +158,8 @@ pub(crate) struct Serve {
     #[arg(long, default_value_t = 0)]
     threads: usize,
     /// Back the store up into this repository, incrementally, when a client sends BGSAVE; clients
-    /// are served meanwhile. A node of a replicated table backs up the whole cluster
+    /// are served meanwhile. It is a directory or a URL such as s3://bucket/prefix: see siltstone
+    /// backup --help. A node of a replicated table backs up the whole cluster
     #[arg(long, value_name = "REPOSITORY")]
     backup: Option<PathBuf>,
     /// Also take a backup each time that this much time has passed since the last, e.g. 1h
@@ -167,6 +168,11 @@ pub(crate) struct Serve {
     /// After each backup keep only this many, the newest
     #[arg(long, value_name = "COUNT", requires = "backup", value_parser = clap::value_parser!(u32).range(1..))]
     backup_keep: Option<u32>,
+    /// Also archive the changes of tables on lsm in the repository each time that this much time
+    /// has passed, e.g. 10s: siltstone restore --at can then restore the state of any moment, to
+    /// within that time. Tables that keep no log get log_retention=1GiB
+    #[arg(long, value_name = "DURATION", requires = "backup", value_parser = parse_log_interval)]
+    backup_log_interval: Option<Duration>,
     /// Record the requests for a table, with keys and sizes but without values, in a new file: for
     /// bench --trace and advise --trace
     #[arg(long, alias = "record", value_name = "FILE", conflicts_with = "udp")]
@@ -235,8 +241,19 @@ pub(crate) struct Serve {
     election_timeout: Duration,
 }
 
+/// The shortest interval of the archive of changes: each is a sync of the store.
+const MIN_LOG_INTERVAL: Duration = Duration::from_millis(10);
+
+fn parse_log_interval(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        interval if interval >= MIN_LOG_INTERVAL => Ok(interval),
+        _ => Err("the interval is at least 10ms".to_owned()),
+    }
+}
+
 /// Options that a replicated table does not have.
-const NOT_REPLICATED: [&str; 10] = [
+const NOT_REPLICATED: [&str; 11] = [
+    "backup_log_interval",
     "memcached",
     "memcached_udp",
     "memcached_table",

@@ -19,8 +19,8 @@ const MANIFEST: &str = "MANIFEST";
 pub struct EditHeader {
     /// The next free file number.
     pub next_file: Option<u64>,
-    /// The newest sequence number in any file but the logs. Engines without sequence numbers ignore
-    /// it.
+    /// The newest sequence number in any file but the logs, and of any flushed memtable. Engines
+    /// without sequence numbers ignore it.
     pub last_sequence: Option<u64>,
     /// Logs with smaller numbers are not needed: their writes are in other files.
     pub first_log: Option<u64>,

@@ -178,6 +178,8 @@ impl Tree {
         let edit = Edit {
             header: EditHeader {
                 first_log: Some(first_log),
+                // Also if the files have less: later writes must not get these numbers again.
+                last_sequence: Some(memtable.last_sequence()),
                 synced_log: retained.synced_log.or(synced_log),
                 ..EditHeader::default()
             },

@@ -46,6 +46,9 @@ pub struct Memtable {
     /// The sequence numbers of the versions in `tree`; written only by the writer.
     min_sequence: AtomicU64,
     max_sequence: AtomicU64,
+    /// The newest sequence number of any operation, also of one without effect, such as the
+    /// deletion of an empty range.
+    last_sequence: AtomicU64,
 }
 
 /// The location of a version of a memtable.
@@ -94,6 +97,7 @@ impl Memtable {
             range_deletes: GrowingRangeDeletes::default(),
             min_sequence: AtomicU64::new(u64::MAX),
             max_sequence: AtomicU64::new(0),
+            last_sequence: AtomicU64::new(0),
         }
     }
 
@@ -155,6 +159,7 @@ impl Memtable {
         if sequence > self.max_sequence.load(Relaxed) {
             self.max_sequence.store(sequence, Relaxed);
         }
+        self.note_sequence(sequence);
         if let Some(filter) = &self.filter {
             filter.insert(hash64(key));
         }
@@ -174,8 +179,15 @@ impl Memtable {
 
     /// Adds a range deletion.
     pub(crate) fn delete_range(&self, sequence: u64, start: &[u8], end: Option<&[u8]>) {
+        self.note_sequence(sequence);
         let (start, end) = (start.to_vec(), end.map(<[u8]>::to_vec));
         self.range_deletes.push(RangeDelete { start, end, sequence });
+    }
+
+    fn note_sequence(&self, sequence: u64) {
+        if sequence > self.last_sequence.load(Relaxed) {
+            self.last_sequence.store(sequence, Relaxed);
+        }
     }
 
     /// Adds one operation of any kind.
@@ -206,9 +218,14 @@ impl Memtable {
         self.max_sequence.load(Relaxed)
     }
 
-    /// Whether it has neither keys nor range deletions.
+    /// The newest sequence number of any operation; 0 if there was none.
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.last_sequence.load(Relaxed)
+    }
+
+    /// Whether nothing was written to it.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.has_keys() && self.range_deletes.len() == 0
+        self.last_sequence() == 0
     }
 
     pub(crate) fn tree(&self) -> &Arc<BLinkTree> {

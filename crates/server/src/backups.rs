@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use siltstone_engine::{Clock, Result};
 
+use crate::archive::ArchiveOptions;
+
 /// Takes one backup of the store.
 pub type TakeBackup = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
@@ -27,6 +29,8 @@ pub struct BackupOptions {
     pub take: TakeBackup,
     /// The time from one scheduled backup to the next; `None`: only when BGSAVE asks for one.
     pub interval: Option<Duration>,
+    /// Archives the changes between backups; `None`: nobody does.
+    pub archive: Option<ArchiveOptions>,
 }
 
 impl fmt::Debug for BackupOptions {
@@ -165,7 +169,7 @@ mod tests {
             began.send(()).unwrap();
             wait_for_finish.lock().recv().map_err(|_| Error::Closed)
         });
-        with_backups(BackupOptions { take, interval: None }, |backups| {
+        with_backups(BackupOptions { take, interval: None, archive: None }, |backups| {
             assert!(backups.request() && backups.report().is_in_progress());
             wait_for_start.recv().unwrap();
             assert!(backups.report().running_since.is_some());
@@ -196,7 +200,7 @@ mod tests {
             Ok(())
         });
         let interval = Some(Duration::from_millis(1));
-        with_backups(BackupOptions { take, interval }, |_| {
+        with_backups(BackupOptions { take, interval, archive: None }, |_| {
             while count.load(SeqCst) < 3 {
                 std::thread::yield_now();
             }

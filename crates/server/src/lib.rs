@@ -43,6 +43,7 @@
 //! The book's page on protocols has the full list.
 
 mod acl;
+mod archive;
 mod backups;
 mod clients;
 mod command;
@@ -80,6 +81,7 @@ mod tls;
 mod tracking;
 mod udp;
 
+pub use archive::{ArchiveChanges, ArchiveOptions, ArchiveStep};
 pub use backups::{BackupOptions, TakeBackup};
 pub use holdable_clock::HoldableClock;
 pub use node_client::{NodeAccess, NodeClient, Reply};

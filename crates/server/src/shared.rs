@@ -10,6 +10,7 @@ use siltstone_collections::ExpiredFields;
 use siltstone_engine::{Clock, Timestamp};
 
 use crate::acl::users::Acl;
+use crate::archive::Archive;
 use crate::backups::Backups;
 use crate::clients::Clients;
 use crate::command::{CommandIndex, Waiters};
@@ -82,6 +83,8 @@ pub(crate) struct Shared {
     pub(crate) stop: StopHandle,
     pub(crate) started: Instant,
     pub(crate) backups: Option<Backups>,
+    /// Archives the changes between backups, if anyone does.
+    pub(crate) archive: Option<Archive>,
     /// Changes of users of a replicated table that are under way here.
     pub(crate) cluster_changes: ClusterChanges,
     /// The groups, if the table is replicated. Each of them has a database then, and all together

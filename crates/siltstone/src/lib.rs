@@ -111,6 +111,7 @@ pub mod transaction;
 pub use batch::DbBatch;
 pub use changes::Changes;
 pub use cursor::{Cursor, EntryRef};
+pub use db::position::{FeedPosition, StorePosition, TablePosition};
 pub use db::{Db, DbOptions, MoveProgress, TableMove};
 pub use db_reader::DbReader;
 pub use db_snapshot::DbSnapshot;

@@ -10,6 +10,7 @@ use siltstone_bench::trace::{Recorder, RecordingEngine};
 use siltstone_server::{BackupOptions, Server, ServerOptions};
 
 use super::Serve;
+use crate::archive;
 use crate::backup;
 use crate::outcome::{CommandResult, Failure, Outcome};
 use crate::store::{DEFAULT_TABLE, TableSpec, is_node, warn};
@@ -31,7 +32,7 @@ impl Serve {
                  backup, as the first node of a new cluster"
             )));
         }
-        let repository = self.backup.as_ref().map(Repository::open_or_create).transpose()?;
+        let repository = self.backup.as_deref().map(backup::ServedRepository::at).transpose()?;
         // Checked before a store or a table is created.
         let existing = match Db::exists(dir)? {
             true => Some(Db::open(dir, db_options.clone())?),
@@ -55,13 +56,14 @@ impl Serve {
         let served: Vec<_> = tables.iter().map(|table| table.name().to_owned()).collect();
         let reporter = TroubleReporter::start(&tables);
         options.functions_dir = Some(dir.to_owned());
-        options.backup = repository.map(|repository| BackupOptions {
-            take: {
-                let db = db.clone();
-                let take = move |repository: &Repository| repository.back_up(&db, &mut |_, _| {});
-                backup::of_served(repository, self.backup_keep, take)
-            },
-            interval: self.backup_interval,
+        options.backup = repository.map(|repository| {
+            let archive = self
+                .backup_log_interval
+                .map(|interval| archive::of_served(repository.clone(), db.clone(), interval));
+            let db = db.clone();
+            let take = move |repository: &Repository| repository.back_up(&db, &mut |_, _| {});
+            let take = backup::of_served(repository, self.backup_keep, take);
+            BackupOptions { take, interval: self.backup_interval, archive }
         });
         let server = Server::bind(tables, options)?;
         recorder.iter().for_each(|recorder| recorder.start());

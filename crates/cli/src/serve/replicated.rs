@@ -89,15 +89,15 @@ impl Serve {
         &self,
         checkpointer: Arc<OnceLock<NodeCheckpointer>>,
     ) -> Result<Option<BackupOptions>, Failure> {
-        let Some(path) = &self.backup else { return Ok(None) };
-        let repository = Repository::open_or_create(path)?;
+        let Some(place) = &self.backup else { return Ok(None) };
+        let repository = backup::ServedRepository::at(place)?;
         let take = move |repository: &Repository| {
             let Some(node) = checkpointer.get() else { return Err(siltstone::Error::Closed) };
             let checkpoint = |target: &Path| node.checkpoint(target);
             repository.back_up_checkpoint(node.dir(), node.name(), &checkpoint, &mut |_, _| {})
         };
         let take = backup::of_served(repository, self.backup_keep, take);
-        Ok(Some(BackupOptions { take, interval: self.backup_interval }))
+        Ok(Some(BackupOptions { take, interval: self.backup_interval, archive: None }))
     }
 
     /// How a new node joins, if it does.

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic and print")]
 
 mod advise;
+mod archive;
 mod backup;
+mod backup_to_s3;
 mod bad_input;
 mod changes;
 mod closed_pipe;
@@ -23,6 +25,7 @@ mod read_permissions;
 mod release;
 mod replays_traces;
 mod replicate_from;
+mod s3_server;
 #[path = "../server_process/mod.rs"]
 mod server_process;
 mod silt_repair;

@@ -3,7 +3,7 @@
 //! ```text
 //! edit  := field*                         all integers varint unless said otherwise
 //! field := 1 next_file                    the next free file number
-//!        | 2 last_sequence                the newest sequence number in any table
+//!        | 2 last_sequence                the newest one in any table or flushed memtable
 //!        | 3 first_log                    logs below this number are in tables
 //!        | 4 level 0 number bytes smallest largest            an added table
 //!        | 5 level number                 a removed table, or a removed L0 run with all its files

@@ -118,8 +118,9 @@ impl Version {
             edit.insertions = inserted_since.map(|number| (number, cursor.clone())).collect();
         }
         let of_deletes = edit.range_deletes.iter().map(|delete| delete.sequence);
+        let of_files = opened.iter().map(OpenFile::max_sequence);
         edit.header.last_sequence =
-            opened.iter().map(OpenFile::max_sequence).chain(of_deletes).max();
+            of_files.chain(of_deletes).chain(edit.header.last_sequence).max();
         self.apply(edit, &opened)
     }
 

@@ -175,6 +175,14 @@ fn persistence(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
         backups.completed
     )?;
     write!(out, "siltstone_backup_repository:{has_repository}\r\n")?;
+    if let Some(archive) = &shared.archive {
+        let (state, lag) = (archive.state(), archive.lag().as_secs());
+        let status = if state.has_last_failed { "err" } else { "ok" };
+        write!(out, "siltstone_archive_last_mark_ms:{}\r\n", state.mark)?;
+        write!(out, "siltstone_archive_lag_seconds:{lag}\r\n")?;
+        write!(out, "siltstone_archive_status:{status}\r\n")?;
+        write!(out, "siltstone_archive_failures:{}\r\n", state.failures)?;
+    }
     write!(out, "aof_enabled:1\r\naof_rewrite_in_progress:0\r\n")?;
     write!(out, "aof_last_write_status:{}\r\n", if failed == 0 { "ok" } else { "err" })?;
     table_moves::report(context, out)

@@ -132,6 +132,15 @@ impl Page {
         ] {
             self.one(name, "counter", help, value.load(Relaxed))?;
         }
+        if let Some(archive) = &shared.archive {
+            let state = archive.state();
+            let (name, help) = ("archive_lag_seconds", "Age of the newest moment in the archive.");
+            self.one(name, "gauge", help, archive.lag().as_secs_f64())?;
+            let (name, help) = ("archive_failures_total", "Failed steps of the archive.");
+            self.one(name, "counter", help, state.failures)?;
+            let (name, help) = ("archive_bytes_total", "Bytes written to the archive.");
+            self.one(name, "counter", help, state.bytes)?;
+        }
         let Some(backups) = shared.backups.as_ref().map(Backups::report) else { return Ok(()) };
         self.one("backups_total", "counter", "Complete backups.", backups.completed)?;
         self.one("backups_failed_total", "counter", "Failed backups.", backups.failed)?;

@@ -29,6 +29,7 @@ use siltstone_engine::{Error, Result};
 use siltstone_mica::Store;
 
 use crate::acl::users::Acl;
+use crate::archive::Archive;
 use crate::backups::Backups;
 use crate::clients::Clients;
 use crate::command::{Waiters, begin_with_users, command_index, open_functions};
@@ -180,6 +181,11 @@ impl Server {
                 .backup
                 .clone()
                 .map(|backup| Backups::new(backup, options.clock.clone())),
+            archive: options
+                .backup
+                .as_ref()
+                .and_then(|backup| backup.archive.clone())
+                .map(|archive| Archive::new(archive, options.clock.clone())),
             cluster_changes: ClusterChanges::default(),
             replication,
             last_sync: AtomicU64::new(0),

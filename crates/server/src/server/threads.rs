@@ -9,6 +9,7 @@ use siltstone_engine::{Error, Result};
 
 use super::moves;
 use super::sockets::{MicaPorts, Sockets};
+use crate::archive::Archive;
 use crate::backups::Backups;
 use crate::command::{replace_users, run_jobs, run_long_scripts, serve_cluster_changes};
 use crate::metrics::http::HttpPort;
@@ -166,9 +167,18 @@ pub(super) fn run(
             Ok(())
         })?;
     }
+    if shared.archive.is_some() {
+        let shared = shared.clone();
+        threads.spawn("siltstone-archive", move || {
+            let request = || shared.backups.as_ref().is_some_and(Backups::request);
+            shared.archive.iter().for_each(|archive| archive.run(&request));
+            Ok(())
+        })?;
+    }
     let accepted = acceptor.run(&shared, &inboxes);
     shared.stop.stop();
     shared.backups.iter().for_each(Backups::stop);
+    shared.archive.iter().for_each(Archive::stop);
     shared.moves.stop();
     shared.replication.iter().for_each(|groups| groups.publications.close());
     for inbox in &inboxes {
@@ -178,7 +188,10 @@ pub(super) fn run(
         let _ = waker.wake();
     }
     let outcome = accepted.and(threads.join());
-    let synced = sync_all(&shared).and(node.map_or(Ok(()), |node| node.shutdown()));
+    let synced = sync_all(&shared);
+    // Nobody writes any more.
+    shared.archive.iter().for_each(|archive| _ = archive.step());
+    let synced = synced.and(node.map_or(Ok(()), |node| node.shutdown()));
     synced.and(outcome.map_err(failed))
 }
 

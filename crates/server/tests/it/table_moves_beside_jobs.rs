@@ -148,7 +148,8 @@ fn backups_beside_moves_are_whole_and_as_of_one_moment() {
             taken.store(number + 1, SeqCst);
             Ok(())
         };
-        options.backup = Some(BackupOptions { take: Arc::new(take), interval: None });
+        options.backup =
+            Some(BackupOptions { take: Arc::new(take), interval: None, archive: None });
     });
     serve(server, |connect| {
         let [mut client, mut writer, mut backups] = [(); 3].map(|()| connect());

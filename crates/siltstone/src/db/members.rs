@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use siltstone_engine::{Error, Result};
 
-use super::Db;
+use super::{Db, OpenTables};
 use crate::Table;
 use crate::batch::open::OpenBatches;
 
@@ -40,7 +40,15 @@ impl Db {
         if let Some(ids) = known.collect() {
             return Ok(ids);
         }
-        let mut open = self.state()?;
+        self.assign_ids(&mut *self.state()?, tables)
+    }
+
+    /// The same, while the caller has locked the catalogue.
+    pub(super) fn assign_ids<'t>(
+        &self,
+        open: &mut OpenTables,
+        tables: impl Iterator<Item = &'t Table>,
+    ) -> Result<BTreeMap<&'t str, u64>> {
         let mut catalogue = open.catalogue.clone();
         let mut ids = BTreeMap::new();
         for table in tables {

@@ -27,6 +27,7 @@
 //! | `all_tables` | operations on every table |
 //! | `options` | options of tables that change |
 //! | `members` | identities of tables, for batches over several tables |
+//! | [`position`] | all tables with their sequence numbers as of one moment |
 //!
 //! Invariants:
 //! - A table directory that the catalogue does not list is never removed, since an older catalogue
@@ -58,6 +59,7 @@ mod members;
 mod open;
 mod options;
 mod places;
+pub mod position;
 mod rename;
 mod reserve;
 mod switch;

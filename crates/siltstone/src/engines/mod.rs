@@ -224,6 +224,11 @@ pub fn check(name: &str, options: &BTreeMap<String, String>) -> Result<()> {
     }
 }
 
+/// Whether tables on this engine have a change feed ([`Table::changes`](crate::Table::changes)).
+pub fn has_change_feed(name: &str) -> bool {
+    name == "lsm"
+}
+
 /// Whether tables on this engine have files.
 pub fn has_files(name: &str) -> bool {
     name != "mica"
