@@ -19,7 +19,7 @@ use siltstone_engine::{
     Capabilities, ChangeCursor, ChangeOptions, CheckpointSink, CompactionFilter, Cursor,
     Durability, Engine, Entry, Error, IngestOptions, KeyRange, MAX_VALUE_BYTES, MergeOperator,
     PreparedIngestion, PreparedPart, ReadPoint, Result, Stats, Timestamp, VerifyReport, VisitKeys,
-    WriteBatch, lookup_in_turn, sample,
+    WriteBatch, lookup_each, sample,
 };
 use siltstone_runtime::{BackgroundWork, Env};
 use siltstone_table::Manifest;
@@ -97,7 +97,8 @@ pub trait OpenTable: Checkpoint + Report + Clear {
         Ok(found)
     }
 
-    /// See [`Engine::multi_lookup`]. The default looks one key up after the other.
+    /// See [`Engine::multi_lookup`]. The default looks one key up after the other; their reads from a
+    /// device overlap with [`begin_reads`](Self::begin_reads).
     ///
     /// # Errors
     /// The same.
@@ -107,7 +108,9 @@ pub trait OpenTable: Checkpoint + Report + Clear {
         at: Option<&ReadPoint>,
         visit: &mut VisitKeys<'_>,
     ) -> Result<()> {
-        lookup_in_turn(keys, visit, |key, lend| self.lookup(key, at, lend))
+        let lookup =
+            |key: &[u8], lend: &mut dyn FnMut(&[u8], Option<Timestamp>)| self.lookup(key, at, lend);
+        lookup_each(keys, visit, lookup, |keys| self.begin_reads(keys))
     }
 
     /// See [`Engine::begin_reads`]. The default does nothing.

@@ -24,7 +24,7 @@ use std::sync::Arc;
 #[cfg(feature = "serde")]
 use serde::Serialize;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{
     ChangeCursor, ChangeOptions, CompactionFilter, Cursor, Entry, Error, IngestOptions, KeyRange,
@@ -40,17 +40,25 @@ pub const DEVICE_READ: Duration = Duration::from_micros(20);
 /// on with the next key.
 pub type VisitKeys<'a> = dyn FnMut(Option<(&[u8], Option<Timestamp>)>) -> bool + 'a;
 
+/// The keys whose reads are started together.
+const KEYS_AHEAD: usize = 128;
+
 /// [`Engine::multi_lookup`] by `lookup`s of one key after the other, each of which lends what it
-/// finds and returns whether there is anything.
+/// finds and returns whether there is anything. Once one has taken as long as [`DEVICE_READ`],
+/// `begin_reads` gets the next keys, whose lookups then wait less.
 ///
 /// # Errors
 /// The first one of `lookup`.
-pub fn lookup_in_turn(
+pub fn lookup_each(
     keys: &[&[u8]],
     visit: &mut VisitKeys<'_>,
     lookup: impl Fn(&[u8], &mut dyn FnMut(&[u8], Option<Timestamp>)) -> Result<bool>,
+    begin_reads: impl Fn(&[&[u8]]),
 ) -> Result<()> {
-    for key in keys {
+    // The reads of the keys before this one have been started.
+    let mut started = 0;
+    for (i, key) in keys.iter().enumerate() {
+        let began = (i >= started).then(Instant::now);
         let mut goes_on = true;
         let mut lend = |value: &[u8], expires_at| goes_on = visit(Some((value, expires_at)));
         if !lookup(key, &mut lend)? {
@@ -58,6 +66,11 @@ pub fn lookup_in_turn(
         }
         if !goes_on {
             break;
+        }
+        if began.is_some_and(|began| began.elapsed() >= DEVICE_READ) {
+            let ahead = &keys[i + 1..keys.len().min(i + 1 + KEYS_AHEAD)];
+            begin_reads(ahead);
+            started = i + 1 + ahead.len();
         }
     }
     Ok(())
@@ -121,9 +134,9 @@ pub trait Engine: Send + Sync {
 
     /// Passes what is found for each of `keys`, in their order, to `visit`, as of `at` or now, until
     /// that returns false. `visit` must not call the engine. The default looks one key up after the
-    /// other, each as of its own moment. An engine that overrides it reads all keys as of one
-    /// moment, or lets its reads from a device overlap, and documents so. Ascending keys are the
-    /// fastest.
+    /// other, each as of its own moment; reads from a device overlap if the engine has
+    /// [`begin_reads`](Engine::begin_reads). An engine that overrides it reads all keys as of one
+    /// moment and documents so. Ascending keys are the fastest.
     ///
     /// # Errors
     /// Those of [`lookup`](Engine::lookup), for any of the keys.
@@ -133,7 +146,9 @@ pub trait Engine: Send + Sync {
         at: Option<&ReadPoint>,
         visit: &mut VisitKeys<'_>,
     ) -> Result<()> {
-        lookup_in_turn(keys, visit, |key, lend| self.lookup(key, at, lend))
+        let lookup =
+            |key: &[u8], lend: &mut dyn FnMut(&[u8], Option<Timestamp>)| self.lookup(key, at, lend);
+        lookup_each(keys, visit, lookup, |keys| self.begin_reads(keys))
     }
 
     /// The entries of `keys`, in their order: see [`multi_lookup`](Engine::multi_lookup).

@@ -64,7 +64,7 @@ pub use compaction_filter::{
 };
 pub use contract::{
     Capabilities, CheckpointSink, DEVICE_READ, Durability, Engine, ReadPoint, VisitKeys,
-    lookup_in_turn,
+    lookup_each,
 };
 pub use cursor::{Cursor, Forward, ForwardCursor};
 pub use entry::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Timestamp};

@@ -56,6 +56,10 @@ impl OpenTable for Tree {
         self.get(key)
     }
 
+    fn begin_reads(&self, keys: &[&[u8]]) {
+        self.begin_reads(keys);
+    }
+
     fn cursor(&self, _: KeyRange, _: Option<&ReadPoint>) -> Result<Box<dyn Cursor>> {
         self.cursor()
     }

@@ -230,6 +230,12 @@ impl Cluster {
         Ok(Column { cluster: self, page, filters })
     }
 
+    /// Starts the read of [`column`](Self::column).
+    pub(crate) fn begin_read(&self, hash: Hash) {
+        let page = hash.bucket(self.columns) / self.columns_per_page;
+        self.file.begin_read(u64::from(page) * u64::from(self.page_bytes), self.page_bytes.into());
+    }
+
     /// The filters of all tables.
     ///
     /// # Errors

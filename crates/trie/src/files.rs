@@ -179,6 +179,11 @@ impl NamedFile {
         })
     }
 
+    /// See [`siltstone_vfs::File::begin_read`].
+    pub(crate) fn begin_read(&self, offset: u64, bytes: u64) {
+        self.file.begin_read(offset, bytes);
+    }
+
     /// The content of the frame at `offset`, of `bytes` bytes with its trailer.
     pub(crate) fn read_frame(&self, offset: u64, bytes: u64, purpose: Purpose) -> Result<Vec<u8>> {
         let mut frame = vec![0; bytes as usize];

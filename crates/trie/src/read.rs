@@ -103,6 +103,57 @@ impl Tree {
         Ok(None)
     }
 
+    /// See [`siltstone_engine::Engine::begin_reads`]. Pages of clusters are read first, of all keys
+    /// at once; they show which buckets to read.
+    pub(crate) fn begin_reads(&self, keys: &[&[u8]]) {
+        // The lookups report errors.
+        let Ok((view, at)) = self.pin() else { return };
+        let is_below =
+            |key: &&&[u8]| view.memtables().all(|memtable| memtable.get(key, at).is_none());
+        let below = keys.iter().filter(is_below);
+        let mut waiting: Vec<_> = below.map(|key| (self.config.hash.hash(key), None)).collect();
+        for _ in 0..=view.version.levels() {
+            let begin = |(hash, page_of)| {
+                let page_of = self.begin_read(&view.version, hash, page_of)?;
+                Some((hash, Some(page_of)))
+            };
+            waiting = waiting.into_iter().filter_map(begin).collect();
+        }
+    }
+
+    /// Starts the next read for a hash. The page of the cluster at the level `page_of` is there, or
+    /// on the way; the levels above do not have the hash. Returns the level whose page is read now.
+    fn begin_read(&self, version: &Version, hash: Hash, page_of: Option<usize>) -> Option<usize> {
+        for level in page_of.unwrap_or(0)..version.levels() {
+            let Some(container) = version.container(level, hash, self.config.fanout_bits) else {
+                continue;
+            };
+            let cluster = container.cluster.as_ref();
+            let page = cluster.filter(|_| page_of == Some(level));
+            let column = page.and_then(|cluster| cluster.column(hash, Purpose::Get).ok());
+            for table in &container.tables {
+                let may_contain = match (table.may_contain(hash), cluster) {
+                    (Some(may_contain), _) => may_contain,
+                    (None, Some(cluster))
+                        if !table.is_run() && cluster.contains(table.number()) =>
+                    {
+                        let Some(column) = &column else {
+                            cluster.begin_read(hash);
+                            return Some(level);
+                        };
+                        column.may_contain(table.number(), hash)
+                    }
+                    (None, _) => true,
+                };
+                if may_contain {
+                    table.begin_read(hash);
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
     /// A view, and the sequence number at which to read it.
     ///
     /// The view is loaded before the sequence number, so it contains every write up to the number

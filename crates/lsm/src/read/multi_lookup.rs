@@ -1,8 +1,9 @@
 //! Reads several keys, and lets reads from the device overlap.
 //!
-//! The keys are looked up one after the other. While all is in memory, that is all. A lookup that
-//! takes as long as a read from a device shows that it is not; then the reads of the next keys are
-//! started at once, and their lookups find the data in the page cache, or on the way.
+//! The keys are looked up one after the other ([`lookup_each`]). While all is in memory, that is
+//! all. A lookup that takes as long as a read from a device shows that it is not; then the reads of
+//! the next keys are started at once, and their lookups find the data in the page cache, or on the
+//! way.
 //!
 //! ```text
 //!   key        1      2            3    4    5    6   …
@@ -15,9 +16,8 @@
 //! affects only the time.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use siltstone_engine::{DEVICE_READ, ReadPoint, Result, VisitKeys};
+use siltstone_engine::{ReadPoint, Result, Timestamp, VisitKeys, lookup_each};
 use siltstone_structures::{BloomProbe, hash64};
 use siltstone_table::Kind;
 
@@ -25,9 +25,6 @@ use super::Tree;
 use crate::blob_ref::BlobRef;
 use crate::version::{L0Run, LogFile, TableFile, Wanted};
 use crate::view::View;
-
-/// The keys whose reads are started together.
-const KEYS_AHEAD: usize = 128;
 
 /// Where a key probably is.
 struct Place<'v> {
@@ -46,21 +43,14 @@ impl Tree {
     ) -> Result<()> {
         keys.iter().try_for_each(|key| siltstone_engine::entry::check_key(key))?;
         let (view, at) = self.pin(point)?;
-        // The reads of the keys before this one have been started.
-        let mut started = 0;
-        for (i, key) in keys.iter().enumerate() {
-            let began = (i >= started).then(Instant::now);
+        let lookup = |key: &[u8], lend: &mut dyn FnMut(&[u8], Option<Timestamp>)| {
             let found = self.find_live(&view, key, at, Wanted::Value, || self.env.clock.now())?;
-            if began.is_some_and(|began| began.elapsed() >= DEVICE_READ) {
-                let ahead = &keys[i + 1..keys.len().min(i + 1 + KEYS_AHEAD)];
-                begin_reads(&view, ahead, at);
-                started = i + 1 + ahead.len();
+            if let Some((value, expires_at)) = &found {
+                lend(value.bytes(), *expires_at);
             }
-            if !visit(found.as_ref().map(|(value, expires_at)| (value.bytes(), *expires_at))) {
-                break;
-            }
-        }
-        Ok(())
+            Ok(found.is_some())
+        };
+        lookup_each(keys, visit, lookup, |keys| begin_reads(&view, keys, at))
     }
 
     /// See [`siltstone_engine::Engine::begin_reads`].

@@ -250,6 +250,14 @@ impl HTable {
         Err(self.file.corruption(0, "migrations form a cycle"))
     }
 
+    /// Starts the read of the bucket in which [`get`](Self::get) probably finds the hash.
+    pub(crate) fn begin_read(&self, hash: Hash) {
+        let Some(home) = self.home_bucket(hash) else { return };
+        let bucket = self.cached_destination(home, hash).unwrap_or(home);
+        let range = self.directory.bucket_range(bucket, self.footer.bucket_bytes);
+        self.file.begin_read(range.start, range.end - range.start);
+    }
+
     /// The bucket of the hash; `None`: its segment is empty.
     #[inline]
     fn home_bucket(&self, hash: Hash) -> Option<u32> {
