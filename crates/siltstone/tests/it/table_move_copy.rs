@@ -88,6 +88,10 @@ fn range_deletions_of_concurrent_writers_are_followed() {
                 })
             })
             .collect();
+        // The moves of an empty table may end before a writer has begun.
+        while db.table("t").unwrap().first().unwrap().is_none() {
+            std::thread::yield_now();
+        }
         for memtable in ["64KiB", "128KiB"].repeat(6) {
             let given = given(&[("memtable", memtable)]);
             db.begin_move("t", "lsm", &given).unwrap().finish().unwrap();
@@ -97,7 +101,6 @@ fn range_deletions_of_concurrent_writers_are_followed() {
     });
     let rows = db.table("t").unwrap().iter().unwrap().map(Result::unwrap);
     let found: BTreeMap<_, _> = rows.map(|(key, entry)| (key, entry.value)).collect();
-    assert!(!found.is_empty());
     assert_eq!(found, expected);
 }
 
