@@ -28,15 +28,17 @@ fn metrics_page() -> String {
         .arg(scratch.path().join("store"))
         .arg("--backup")
         .arg(scratch.path().join("backups"))
+        .arg("--backup-log-interval=1h")
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(server.stderr.take().unwrap()).lines();
-    let lines: Vec<_> = lines.take(2).map(Result::unwrap).collect();
-    let mut client = TcpStream::connect(lines[0].rsplit(' ').next().unwrap()).unwrap();
+    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut line_with = |start: &str| lines.find(|line| line.starts_with(start)).unwrap();
+    let (serving, metrics) = (line_with("serving "), line_with("metrics on "));
+    let mut client = TcpStream::connect(serving.rsplit(' ').next().unwrap()).unwrap();
     client.write_all(b"SET a 1\r\nGET a\r\n").unwrap();
     client.read_exact(&mut [0; 12]).unwrap();
-    let address = lines[1].strip_prefix("metrics on http://").unwrap().split('/').next().unwrap();
+    let address = metrics.strip_prefix("metrics on http://").unwrap().split('/').next().unwrap();
     let mut http = TcpStream::connect(address).unwrap();
     http.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     let mut page = String::new();
