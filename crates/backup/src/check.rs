@@ -52,8 +52,8 @@ pub struct Removal {
 }
 
 impl Repository {
-    /// Reads every blob that a backup names and every segment, and compares it with its hash. `progress` is called
-    /// with the number of bytes read so far. Cost: a read of the repository.
+    /// Reads every blob that a backup names and every segment, and compares it with its hash.
+    /// `progress` is called with the number of bytes read so far. Cost: a read of the repository.
     ///
     /// # Errors
     /// I/O errors. Damage is not an error; it is in the report.

@@ -95,7 +95,7 @@ fn split_fraction(text: &str) -> (&str, Option<u64>) {
     }
 }
 
-/// A number with so many digits.
+/// A number with exactly this many digits.
 fn number(text: &str, digits: std::ops::RangeInclusive<usize>) -> Option<u64> {
     let is_number = digits.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
     is_number.then(|| text.parse().ok())?

@@ -19,12 +19,13 @@ use indicatif::HumanBytes;
 
 /// Back up a store into a repository: the first time all of it, then what is new
 ///
-/// A repository holds any number of backups, and stores equal content once. It is a directory, or lies
-/// in an object store: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX, with
+/// A repository holds any number of backups, and stores equal content once. It is a directory, or
+/// lies in an object store: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX, with
 /// credentials from environment variables such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
 /// AWS_REGION and AWS_ENDPOINT, GOOGLE_SERVICE_ACCOUNT, or AZURE_STORAGE_ACCOUNT_NAME and
-/// AZURE_STORAGE_ACCOUNT_KEY. The backup appears when it is complete and durable; a command that is killed leaves the earlier ones
-/// as they were. A node of a cluster is backed up while it runs: see siltstone cluster backup.
+/// AZURE_STORAGE_ACCOUNT_KEY. The backup appears when it is complete and durable; a command that is
+/// killed leaves the earlier ones as they were. A node of a cluster is backed up while it runs: see
+/// siltstone cluster backup.
 #[derive(Args)]
 pub(crate) struct Backup {
     /// The directory of the store

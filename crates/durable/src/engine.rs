@@ -97,8 +97,8 @@ pub trait OpenTable: Checkpoint + Report + Clear {
         Ok(found)
     }
 
-    /// See [`Engine::multi_lookup`]. The default looks one key up after the other; their reads from a
-    /// device overlap with [`begin_reads`](Self::begin_reads).
+    /// See [`Engine::multi_lookup`]. The default looks one key up after the other; their reads from
+    /// a device overlap with [`begin_reads`](Self::begin_reads).
     ///
     /// # Errors
     /// The same.

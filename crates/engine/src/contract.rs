@@ -132,9 +132,9 @@ pub trait Engine: Send + Sync {
         Ok(found)
     }
 
-    /// Passes what is found for each of `keys`, in their order, to `visit`, as of `at` or now, until
-    /// that returns false. `visit` must not call the engine. The default looks one key up after the
-    /// other, each as of its own moment; reads from a device overlap if the engine has
+    /// Passes what is found for each of `keys`, in their order, to `visit`, as of `at` or now,
+    /// until that returns false. `visit` must not call the engine. The default looks one key up
+    /// after the other, each as of its own moment; reads from a device overlap if the engine has
     /// [`begin_reads`](Engine::begin_reads). An engine that overrides it reads all keys as of one
     /// moment and documents so. Ascending keys are the fastest.
     ///
@@ -167,8 +167,8 @@ pub trait Engine: Send + Sync {
     }
 
     /// Starts the reads of the newest entries of `keys` from a device, so that lookups that follow
-    /// wait less. A hint, for a caller whose lookups take as long as [`DEVICE_READ`]. Cost: a search
-    /// of filters and indexes per key. The default does nothing.
+    /// wait less. A hint, for a caller whose lookups take as long as [`DEVICE_READ`]. Cost: a
+    /// search of filters and indexes per key. The default does nothing.
     fn begin_reads(&self, _keys: &[&[u8]]) {}
 
     /// Applies `batch` atomically. An empty batch does nothing; with [`Durability::Synced`] it

@@ -15,7 +15,7 @@ use siltstone_vfs::{Ram, Vfs};
 
 const KEYS: u32 = 20_000;
 const ASKED: u32 = 40;
-/// More than a lookup takes that need not wait.
+/// Longer than any lookup in memory.
 const DEVICE_READ: Duration = Duration::from_millis(2);
 
 fn key(number: u32) -> Vec<u8> {

@@ -56,7 +56,8 @@ impl Directory {
         Ok(Some(opened))
     }
 
-    /// The directory of a file that is to be changed, created if it is missing, and the file's name.
+    /// The directory of a file that is to be changed, created if it is missing, and the file's
+    /// name.
     fn open_changed<'p>(&self, path: &'p str) -> Result<(Arc<dyn Vfs>, &'p str)> {
         let (directory, name) = split(path);
         self.unsynced.lock().insert(directory.to_owned());

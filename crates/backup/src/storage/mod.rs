@@ -114,7 +114,8 @@ impl std::fmt::Debug for ListedFile<'_> {
     }
 }
 
-/// The storage at `place`: a directory, which may be created, or a URL, of which nothing is requested.
+/// The storage at `place`: a directory, which may be created, or a URL, of which nothing is
+/// requested.
 ///
 /// # Errors
 /// `Refused` and `Invalid` for a URL that this program cannot use; I/O errors.

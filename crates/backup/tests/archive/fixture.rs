@@ -80,7 +80,7 @@ impl Fixture {
         report
     }
 
-    /// Writes a key, and returns a mark behind it.
+    /// Puts a row, and returns a mark behind it.
     pub(crate) fn put(&mut self, table: &Table, key: &str) -> u64 {
         table.put(key.as_bytes(), b"value").unwrap();
         self.step().mark

@@ -1,5 +1,5 @@
-//! The lock of a repository in an object store: two holders at once, a dead holder, and a holder that
-//! has lost its lock.
+//! The lock of a repository in an object store: two holders at once, a dead holder, and a holder
+//! that has lost its lock.
 
 use std::time::Duration;
 

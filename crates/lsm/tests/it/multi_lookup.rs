@@ -13,7 +13,7 @@ use siltstone_testkit::HookedVfs;
 use siltstone_vfs::{Ram, Vfs};
 
 const KEYS: u32 = 4000;
-/// More than a lookup takes that need not wait.
+/// Longer than any lookup in memory.
 const DEVICE_READ: Duration = Duration::from_millis(2);
 
 /// The requests of reads, in their order.
@@ -33,7 +33,7 @@ fn key(number: u32) -> Vec<u8> {
     format!("{:08}", number * 7).into_bytes()
 }
 
-/// A table on a device, opened anew, whose blocks are not cached.
+/// A table on a device, just opened, so that no block is cached.
 fn on_device(given: &[(&str, &str)], is_compacted: bool) -> (Lsm, Arc<Device>) {
     let device = Arc::new(Device::default());
     let hooked = device.clone();

@@ -177,8 +177,8 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// Replies with the strings at some keys of the selected table; as in Redis, other types read as
-    /// missing. Reads from a device overlap.
+    /// Replies with the strings at some keys of the selected table; as in Redis, other types read
+    /// as missing. Reads from a device overlap.
     pub(crate) fn reply_strings(&mut self, keys: Args<'_>) -> Outcome {
         if self.is_in_transaction() {
             for key in keys.iter() {

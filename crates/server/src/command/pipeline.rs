@@ -21,11 +21,10 @@
 //! one, so that each gets its own error. Observers see each command alone, so there are no groups
 //! while there are any.
 //!
-//! Reads have groups of their own, which share their locks with other reads. If reads have waited for
-//! a device in the last iteration, those of strings are in groups, too, and a group starts the reads
-//! of all its keys first. The commands of a
-//! connection end there before a read that has to take expired fields out of a count. If it is the
-//! first one, they run one by one.
+//! Reads have groups of their own, which share their locks with other reads. If reads have waited
+//! for a device in the last iteration, those of strings are in groups, too, and a group starts the
+//! reads of all its keys first. The commands of a connection end there before a read that has to
+//! take expired fields out of a count. If it is the first one, they run one by one.
 //!
 //! Invariant: a group takes no other locks than those of its keys, and its replies are not sent
 //! before its batch is applied.
@@ -235,8 +234,8 @@ fn begin_reads(database: &Database, group: &CommandGroup, members: &mut impl Mem
     database.engine.begin_reads(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>());
 }
 
-/// Runs commands of one connection against the writes of the group, and measures each. The batcher's
-/// clock is the time at which the last one ended.
+/// Runs commands of one connection against the writes of the group, and measures each. The
+/// batcher's clock is the time at which the last one ended.
 fn run_part(
     shared: &Shared,
     batcher: &mut WriteBatcher,

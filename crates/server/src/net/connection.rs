@@ -1,9 +1,9 @@
 //! Buffers of one client: received bytes that were not run yet, replies that were not sent yet.
 //!
-//! A connection reads into the worker's [buffer](ReceiveBuffer) and runs the commands there; only an
-//! incomplete request is copied to the connection. So an idle client holds no buffers, and a short
-//! request is never copied. A connection that has joined a group of commands goes on when the group
-//! has run.
+//! A connection reads into the worker's [buffer](ReceiveBuffer) and runs the commands there; only
+//! an incomplete request is copied to the connection. So an idle client holds no buffers, and a
+//! short request is never copied. A connection that has joined a group of commands goes on when the
+//! group has run.
 //!
 //! Back-pressure: while unsent replies exceed the soft limit, no further command of the client runs
 //! and nothing is read, so its socket fills and it has to wait. Nothing is read either while

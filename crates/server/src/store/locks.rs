@@ -6,7 +6,8 @@
 //! locked in the order of their stripes, so there are no deadlocks.
 //!
 //! Whoever holds the lock of a key also shares one of 16 locks of the table, which follows from its
-//! thread, so that threads seldom write to the same cache line. To lock all keys one takes these 16.
+//! thread, so that threads seldom write to the same cache line. To lock all keys one takes these
+//! 16.
 //!
 //! # Shared batches
 //! A thread that serves a `mica` table over UDP takes none of these locks for a burst, whose

@@ -21,8 +21,8 @@
 //!
 //! Invariants:
 //! - The exclusive lock is changed only by puts with a condition, so it has one holder.
-//! - A request of a holder ends at most 5 + 4 minutes after its last renewal, before another process
-//!   may take the lock over. What remains: see decision record 0118.
+//! - A request of a holder ends at most 5 + 4 minutes after its last renewal, before another
+//!   process may take the lock over. What remains: see decision record 0118.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -208,8 +208,8 @@ async fn condition(
     Ok(PutMode::Update(found.version))
 }
 
-/// Writes a new lock on a condition; `None` if it is not met. A request that failed may have had its
-/// effect, and so may an attempt before the last one: the content shows it.
+/// Writes a new lock on a condition; `None` if it is not met. A request that failed may have had
+/// its effect, and so may an attempt before the last one: the content shows it.
 async fn put_own(
     objects: &Objects,
     path: &str,
@@ -366,7 +366,7 @@ impl Lease {
                 abandoned.push(path(lock));
             }
         }
-        // The others, if there are so many, the next time.
+        // What is left is removed the next time.
         abandoned.truncate(MAX_REMOVALS);
         objects.remove(&abandoned).await
     }

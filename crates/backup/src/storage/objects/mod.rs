@@ -6,13 +6,14 @@
 //!          ─ list, remove, sync, lock ──┘
 //! ```
 //!
-//! An object appears whole when its upload ends, and is durable then. Uploads run beside each other,
-//! since a request waits longer for the store than it transfers a piece, and so do reads:
+//! An object appears whole when its upload ends, and is durable then. Uploads run beside each
+//! other, since a request waits longer for the store than it transfers a piece, and so do reads:
 //! `MAX_REQUESTS` at a time. So the memory is up to 10 pieces of 4 MiB. The error of an upload is
 //! kept with the locks that were held, so that every later change under them fails.
 //!
 //! Invariants:
-//! - Every change needs the exclusive lock, and is refused if another process may have taken it over.
+//! - Every change needs the exclusive lock, and is refused if another process may have taken it
+//!   over.
 //! - `sync` renews the lock, so what follows it, the manifest of a backup or a removal, has been
 //!   preceded by a proof that the lock is held.
 
@@ -92,8 +93,8 @@ impl ObjectStorage {
         })
     }
 
-    /// The locks that permit changes. Refuses if any lock of this storage may be another process's by now, or
-    /// if an upload under one of these has failed.
+    /// The locks that permit changes. Refuses if any lock of this storage may be another process's
+    /// by now, or if an upload under one of these has failed.
     fn leases_for_changes(&self) -> Result<Vec<Arc<Lease>>> {
         let mut leases = self.leases.lock();
         leases.retain(|lease| lease.is_held());
