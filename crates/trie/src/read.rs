@@ -18,14 +18,26 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use siltstone_engine::{Entry, Purpose, Result};
 
+use crate::cluster::Column;
 use crate::counters::Counters;
 use crate::engine::Tree;
 use crate::hash::Hash;
-use crate::htable::LookupResult;
+use crate::htable::{HTable, LookupResult};
 use crate::version::{Container, Version};
 use crate::view::View;
 
 impl Container {
+    /// Whether a table of the container may have the hash; `None`: the page of its cluster says it,
+    /// and `column` is not there yet.
+    fn may_contain(&self, table: &HTable, hash: Hash, column: Option<&Column<'_>>) -> Option<bool> {
+        match (table.may_contain(hash), &self.cluster) {
+            (None, Some(cluster)) if !table.is_run() && cluster.contains(table.number()) => {
+                column.map(|column| column.may_contain(table.number(), hash))
+            }
+            (may_contain, _) => Some(may_contain.unwrap_or(true)),
+        }
+    }
+
     /// The item of `key` in the newest table of the container that has one, and the last sequence
     /// number of that table.
     pub(crate) fn get(
@@ -37,16 +49,14 @@ impl Container {
     ) -> Result<Option<(LookupResult, u64)>> {
         let mut column = None;
         for table in &self.tables {
-            let may_contain = match (table.may_contain(hash), &self.cluster) {
-                (Some(may_contain), _) => may_contain,
-                (None, Some(cluster)) if !table.is_run() && cluster.contains(table.number()) => {
-                    if column.is_none() {
-                        column = Some(cluster.column(hash, purpose)?);
-                        counters.cluster_reads.fetch_add(1, Relaxed);
-                    }
-                    column.as_ref().is_none_or(|column| column.may_contain(table.number(), hash))
+            let may_contain = match (self.may_contain(table, hash, column.as_ref()), &self.cluster)
+            {
+                (None, Some(cluster)) => {
+                    counters.cluster_reads.fetch_add(1, Relaxed);
+                    let read = column.insert(cluster.column(hash, purpose)?);
+                    read.may_contain(table.number(), hash)
                 }
-                (None, _) => true,
+                (may_contain, _) => may_contain.unwrap_or(true),
             };
             if may_contain {
                 counters.table_lookups.fetch_add(1, Relaxed);
@@ -132,22 +142,16 @@ impl Tree {
             let page = cluster.filter(|_| page_of == Some(level));
             let column = page.and_then(|cluster| cluster.column(hash, Purpose::Get).ok());
             for table in &container.tables {
-                let may_contain = match (table.may_contain(hash), cluster) {
-                    (Some(may_contain), _) => may_contain,
-                    (None, Some(cluster))
-                        if !table.is_run() && cluster.contains(table.number()) =>
-                    {
-                        let Some(column) = &column else {
-                            cluster.begin_read(hash);
-                            return Some(level);
-                        };
-                        column.may_contain(table.number(), hash)
+                match (container.may_contain(table, hash, column.as_ref()), cluster) {
+                    (Some(false), _) => {}
+                    (None, Some(cluster)) => {
+                        cluster.begin_read(hash);
+                        return Some(level);
                     }
-                    (None, _) => true,
-                };
-                if may_contain {
-                    table.begin_read(hash);
-                    return None;
+                    _ => {
+                        table.begin_read(hash);
+                        return None;
+                    }
                 }
             }
         }
